@@ -1,4 +1,6 @@
-"""The time until user code gets a start or an event, in a process of its own: prints one JSON line."""
+"""The time until user code gets a start, an event or the end of a sleep, in a process of its own: prints one
+JSON line.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import argparse
 import asyncio
 import json
 import time
+from datetime import UTC, datetime
 
 import uvloop
 
@@ -13,6 +16,7 @@ import holdfast as hf
 
 TYPE = "bench.latency.v1"
 APART_SECONDS = 0.02
+SLEEP_SECONDS = 0.5
 
 
 class Reached:
@@ -26,6 +30,9 @@ class Reached:
         @app.workflow(TYPE)
         async def reached(ctx: hf.Context, params: dict[str, int]) -> None:
             if what == "start":
+                return self.note(params["at"])
+            if what == "sleep":
+                await ctx.sleep_until(datetime.fromtimestamp(params["wake_us"] / 1e6, UTC))
                 return self.note(params["at"])
             self.parked += 1
             event = await ctx.await_event(f"bench.{params['n']}")
@@ -41,6 +48,9 @@ async def reach(app: hf.App, what: str, n: int) -> None:
     await asyncio.sleep(APART_SECONDS)
     if what == "start":
         await app.start(TYPE, {"at": time.monotonic_ns()})
+    elif what == "sleep":
+        at = time.monotonic_ns() + int(SLEEP_SECONDS * 1e9)
+        await app.start(TYPE, {"at": at, "wake_us": int((time.time() + SLEEP_SECONDS) * 1e6)})
     else:
         await app.emit(f"bench.{n}", {"at": time.monotonic_ns()})
 
@@ -95,7 +105,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=sorted(ALL))
     parser.add_argument("--url", required=True)
-    parser.add_argument("--by", required=True, choices=["start", "emit"])
+    parser.add_argument("--by", required=True, choices=["start", "emit", "sleep"])
     parser.add_argument("--runs", type=int, default=200)
     arguments = parser.parse_args()
     print(json.dumps(uvloop.run(ALL[arguments.what](arguments))))

@@ -8,7 +8,7 @@
 | `Events` | events.py | emit, deliver |
 | `Approvals` | approvals.py | approvals, decide |
 | `Chores` | chores.py | tick, purge: the chores of keepers |
-| `Workers` | workers.py | present, absent, listen |
+| `Workers` | workers.py | present, absent, listen, hears |
 | `Catalog` | catalog.py | reads: get, list, search, children, steps, trail, follow, … |
 | `Counting` | counts.py | counts, rates, scale, recount |
 | `Outbox` | outbox.py | messages and webhooks |

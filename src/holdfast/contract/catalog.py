@@ -154,13 +154,16 @@ class Catalog(Protocol):
         wait_timeouts: bool = True,
         runtime: str = RUNTIME,
         besides: Sequence[tuple[UUID, int]] = (),
+        sinks: Sequence[str] = (),
+        webhooks: bool = False,
     ) -> Due:
         """The next instants at which a claim for these types, and each chore, may find something (an instant
         at or before now: at once). Runs that registry or limits hold back count from when they become free;
         runs that only a change of those, or the end of another run, sets free are not in sight. Chores: a
         lease that ends, a wait or run timeout that comes due, an event that is not delivered, a run that owes
         something, a schedule that is due (see `due_schedules`). wait_timeouts: as in `tick`. besides: id and
-        rev of schedules that are left out.
+        rev of schedules that are left out. relay_at: what `relay_at` answers for `sinks`, `webhooks` and
+        `tenants`; None when neither sinks nor webhooks are asked for.
         """
 
     async def stats(self) -> Stats:

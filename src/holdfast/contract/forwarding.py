@@ -102,6 +102,7 @@ class Forwards:
     present = forwarded(Store.present)
     absent = forwarded(Store.absent)
     listen = forwarded(Store.listen)
+    hears = forwarded(Store.hears)
     # catalog
     now = forwarded(Store.now)
     get = forwarded(Store.get)

@@ -187,6 +187,7 @@ class Due(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     deliver_at: Instant | None = None
     count_at: Instant | None = None  # changes of the counts are old enough to be folded
     fire_at: Instant | None = None  # a schedule
+    relay_at: Instant | None = None  # a message, for the sinks that were asked for
 
     @property
     def chore_at(self) -> Instant | None:

@@ -23,7 +23,7 @@ class Watched:
     def __getattr__(self, name):
         return getattr(self._store, name)
 
-    def listen(self, hint, holders=None):
+    def listen(self, hint, holders=None, changed=None):
         return (lambda: None) if self.deaf else self._store.listen(hint, holders)
 
     async def lease_states(self, leases):

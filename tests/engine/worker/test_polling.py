@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import msgspec
 import pytest
 
-from holdfast.engine.wake_up import WakeUp
+from holdfast.engine.wake_up import Looks, WakeUp
 from holdfast.engine.worker.keeper import Keeper
+from holdfast.errors import Unavailable
 from holdfast.lifecycle import Status
+from holdfast.records import Due
 from holdfast.testing.faulty import Faulty, delay
 from tests.engine.kit import outcome, process, until
 
@@ -44,6 +47,79 @@ async def test_a_due_run_that_was_not_found_is_looked_for_soon_and_then_seldom(p
     assert [await waited(0) for _ in range(20)][-1] == min(1.0, poll)
     assert await waited(5.0) == min(5.0, poll)
     assert await waited(0) == 0.02
+
+
+@pytest.mark.spec("OPS-7")
+async def test_a_sleep_tells_which_look_is_good_enough():
+    """After a poll, a look of another loop in the second half of the sleep; after a change, any look that has
+    begun since; a hint, or an instant that was known, is followed at once.
+    """
+    loop, wake_up = asyncio.get_running_loop(), WakeUp(8.0)
+    clock, later = loop.time, loop.call_later
+    for _ in range(20):
+        await wake_up.wait(None)
+    begun = clock()
+    assert await wake_up.wait(None) == begun + 4
+    assert await wake_up.wait(5.0) is None
+    later(3, wake_up.ring_for_change)
+    begun = clock()
+    assert await wake_up.wait(None) == -math.inf
+    assert clock() == begun + 3
+    later(3, wake_up.ring_for_change)
+    later(3, wake_up.ring)
+    assert await wake_up.wait(None) is None
+    wake_up.ring_for_change()
+    await asyncio.sleep(1)
+    assert await wake_up.wait(None) == -math.inf, "a change before the sleep is not missed"
+    begun = clock()
+    await wake_up.wait(None, begun - 6)
+    assert clock() == begun + 2, "the poll time counts from the look"
+
+
+@pytest.mark.spec("OPS-7")
+async def test_a_look_is_shared_by_all_whose_news_are_older():
+    """A look that began before the news may have missed it. One that failed is nobody's answer."""
+    clock, asked = asyncio.get_running_loop().time, []
+
+    async def ask():
+        asked.append(clock())
+        await asyncio.sleep(1)
+        if len(asked) == 3:
+            raise Unavailable("not now")
+        return Due(now=0)
+
+    looks = Looks(ask)
+    begun = clock()
+    first = asyncio.gather(*(looks.since(begun) for _ in range(3)))
+    await asyncio.sleep(0.5)
+    second = asyncio.gather(*(looks.since(clock()) for _ in range(3)))
+    assert {one.asked_at for one in await first} == {begun}
+    assert {one.asked_at for one in await second} == {begun + 1}
+    assert (await looks.since(begun + 1)).asked_at == begun + 1
+    failed, after = await asyncio.gather(*(looks.since(clock()) for _ in range(2)), return_exceptions=True)
+    assert isinstance(failed, Unavailable)
+    assert after.asked_at == begun + 3
+    assert len(asked) == 4
+
+
+@pytest.mark.spec("OPS-7")
+async def test_a_look_that_began_before_a_change_is_not_shared():
+    """Also when both come in one instant of the clock, and when the change comes during the look."""
+    asked = []
+
+    async def ask():
+        asked.append(1)
+        await asyncio.sleep(1 if len(asked) == 2 else 0)
+        return Due(now=0)
+
+    looks = Looks(ask)
+    await looks.since(-math.inf)
+    looks.expire()
+    asyncio.get_running_loop().call_later(0.5, looks.expire)
+    await asyncio.gather(*(looks.since(-math.inf) for _ in range(3)))
+    assert len(asked) == 3
+    await looks.since(-math.inf)
+    assert len(asked) == 3
 
 
 async def test_a_worker_that_sometimes_finds_runs_looks_soon_without_a_wake_up(app, monkeypatch):

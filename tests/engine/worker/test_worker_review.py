@@ -279,4 +279,4 @@ async def test_a_worker_uses_the_given_poll_interval(store, world):
 
     async with app.worker(poll=20, keeper=False):
         await asyncio.sleep(200)
-    assert 10 <= app.store.calls["claim"] < 30
+    assert 10 <= app.store.calls["due"] < 30

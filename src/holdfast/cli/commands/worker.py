@@ -81,7 +81,7 @@ def _ports(_context: click.Context, _option: click.Parameter, value: str | None)
 )
 @duration_option(
     "--poll",
-    "Look for runs at least this often; 1 s by default, 10 s on Postgres, which tells it of new runs.",
+    "Look for runs at least this often; 33 s by default where the store tells of new runs, else 1 s.",
 )
 @click.option("--name", metavar="NAME", help="The first part of the worker's id.")
 @no_wait_timeouts_option

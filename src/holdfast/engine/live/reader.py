@@ -12,7 +12,7 @@ import msgspec
 from holdfast.arguments import BIG_MAX
 from holdfast.bounds import BATCH_BYTES
 from holdfast.contract import FOLLOWED_MAX, Store
-from holdfast.engine.wake_up import WakeUp, between_looks
+from holdfast.engine.wake_up import WakeUp, between_looks, poll_of
 from holdfast.engine.worker.chores import unforeseen
 from holdfast.escaping import safe_logger
 from holdfast.records import ANY, Followed
@@ -23,6 +23,7 @@ log = safe_logger("holdfast.live")
 
 LOOK_SECONDS = 0.1  # the shortest time between two looks, however many hints come
 LOOK_SHARE = 0.25  # of the time goes into looks, at most: people watch, and wait for what is found
+POLL_SECONDS = 10.0  # the longest sleep while somebody waits for the end of a run
 TRAIL_POLL_SECONDS = 1.0  # the longest sleep while somebody follows a trail: not every row comes with a hint
 TROUBLE_SECONDS, TROUBLE_SECONDS_MAX = 0.2, 5.0  # delay after a look that failed, doubling
 ROWS_MAX = 1000  # in one read, for all runs
@@ -39,7 +40,7 @@ class Reader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._wake_up = WakeUp(store.traits.poll_seconds)
+        self._wake_up = WakeUp(poll_of(store, POLL_SECONDS))
         self._runs: dict[UUID, set[RunSubscriber]] = {}
         self._sources: dict[Source, set[AllTrail]] = {}
         self._trails = 0

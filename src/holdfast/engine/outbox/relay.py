@@ -8,6 +8,7 @@ recorded answer is sent again by another relay when the lease has ended.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from holdfast.bounds import BATCH_BYTES, MIB, text_bytes
 from holdfast.contract import Store
 from holdfast.engine.measured import measures_of
 from holdfast.engine.tracing.send_spans import SendSpan
-from holdfast.engine.wake_up import LOOK_SECONDS, WakeUp, between_looks
+from holdfast.engine.wake_up import LOOK_SECONDS, Looks, WakeUp, between_looks, poll_of, seconds_until
 from holdfast.engine.worker.chores import TROUBLE_SECONDS, will_retry
 from holdfast.errors import Fatal, RetryAfter, StoreError, UsageError
 from holdfast.escaping import safe_logger
@@ -59,6 +60,8 @@ class Relay:
         tenants: tuple[str, ...] | None = None,
         webhooks: bool = True,
         poster: Poster | None = None,
+        looks: Looks | None = None,
+        poll: Callable[[], float] | None = None,
     ) -> None:
         self._store, self._world, self._name = store, world, name
         self._sinks, self._tenants, self._webhooks = functions or {}, tenants, webhooks
@@ -70,7 +73,8 @@ class Relay:
         self._carried = 0  # bytes of the messages in flight
         self._loop: asyncio.Task[None] | None = None
         self._hurried = self._over = False
-        self.wake_up = WakeUp(store.traits.poll_seconds)
+        self._looks = looks
+        self.wake_up = WakeUp(poll or poll_of(store))
         self.sent = self.failed = 0
         self._measures = measures_of(store)
 
@@ -78,6 +82,11 @@ class Relay:
     def names(self) -> tuple[str, ...]:
         """The names of its function sinks."""
         return tuple(self._sinks)
+
+    @property
+    def webhooks(self) -> bool:
+        """True when it posts to webhooks."""
+        return self._webhooks
 
     def begin(self) -> None:
         """Start a task that sends messages as they come due."""
@@ -87,17 +96,23 @@ class Relay:
     async def run(self) -> None:
         """Send due messages, round after round, until `end` is called."""
         clock = asyncio.get_running_loop().time
+        since: float | None = None
         while not self._over:
-            looked_at, apart, self._hurried = clock(), LOOK_SECONDS, False
+            looked_at = asked_at = clock()
+            apart, self._hurried = LOOK_SECONDS, False
             try:
-                due = await self._due_seconds()
+                if self._looks is None or since is None:
+                    due = await self._due_seconds()
+                else:
+                    look = await self._looks.since(since)
+                    due, asked_at = look.seconds_until(look.due.relay_at), look.asked_at
                 apart = between_looks(clock() - looked_at)
                 if due == 0.0:
                     await self.take()
             except Exception as error:  # noqa: BLE001 - it is logged
                 will_retry(log, "send messages", error, self._measures)
                 due = TROUBLE_SECONDS
-            await self.wake_up.wait(due)
+            since = await self.wake_up.wait(due, asked_at)
             # A wake-up comes with every commit. Only events in this relay are followed without delay.
             early = looked_at + min(apart, due or apart) - clock()
             if early > 0 and not self._hurried and not self._over:
@@ -165,7 +180,7 @@ class Relay:
         if not self._serves:
             return None
         at = await self._store.relay_at(self.names, tenants=self._tenants, webhooks=self._webhooks)
-        return None if at is None else max(0.0, (at - await self._store.now()) / SECOND)
+        return None if at is None else seconds_until(at, await self._store.now())
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         parcel = self._tries.pop(task)

@@ -74,6 +74,11 @@ class Versions:
         return (*self._always, *self._served) if self._claims_left else self._always
 
     @property
+    def stands_in(self) -> bool:
+        """True when it found runs of other versions at the last look, which it serves."""
+        return bool(self._served)
+
+    @property
     def lacking(self) -> dict[str, tuple[str, ...]]:
         """By plan, the tasks without a handler. A type that it stands in for is listed even with no such
         task:
@@ -145,6 +150,8 @@ class Versions:
             log.info("runs of %s are executed by handlers of another version%s", type_, but)
         self._lacking, self._served = found, served
         self._claims_left, self._others_first = (self._most, True) if served else (0, False)
+        if served:
+            self._worker.look_again()  # they have runs to claim now
 
     def _stand_in(self, published: Definition) -> Plan | None:
         """Return the plan for an older version that is not defined here, with the options of the newest

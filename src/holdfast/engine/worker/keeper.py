@@ -17,9 +17,9 @@ import msgspec
 from holdfast.contract import TTL_SECONDS, Store
 from holdfast.engine.measured import measures_of
 from holdfast.engine.schedules.firing import ScheduleFirer
-from holdfast.engine.wake_up import LOOK_SECONDS, WakeUp, between_looks
+from holdfast.engine.wake_up import LOOK_SECONDS, Look, Looks, WakeUp, between_looks, poll_of
 from holdfast.escaping import safe_logger
-from holdfast.records import RUNTIME, SECOND, Chore, Due, Instant, Ticked
+from holdfast.records import Chore, Due, Instant, Ticked
 
 from .chores import TROUBLE_SECONDS, Chores, Spawn, will_retry
 from .presence import how_many
@@ -32,6 +32,7 @@ PURGE_PAUSE_SECONDS = 0.02
 TICK_ROUNDS = 10  # rounds of schedules in one call of `tick`
 # rounds of a chore that says there is more and does nothing: the rest is left to the next call
 IDLE_ROUNDS = 10
+LEASE_SHARE = 1.1  # of the lease time: the longest sleep of a keeper
 NAMES = {
     Chore.EXPIRE: "expire leases",
     Chore.TIME_OUT: "time out runs",
@@ -54,13 +55,19 @@ class Keeper:
         *,
         lease_seconds: float = math.inf,
         wait_timeouts: bool = True,
+        looks: Looks | None = None,
+        poll: Callable[[], float] | None = None,
     ) -> None:
         self._store, self._news, self._failed = store, news, failed
         self._measures = measures_of(store)
+        self._looks = looks
+        self._since: float | None = None  # None: the next look is its own
         self._ttl_seconds, self._wait_timeouts = ttl_seconds, wait_timeouts
         self._firer = ScheduleFirer(store)
-        # No hint comes with a claim. One look in each lease time finds the lease before it can expire.
-        self.wake_up = WakeUp(min(store.traits.poll_seconds, lease_seconds))
+        # No hint comes with a claim. One look in each lease time finds the lease before it expires, or soon
+        # afterwards.
+        seconds = poll or poll_of(store)
+        self.wake_up = WakeUp(lambda: min(seconds(), LEASE_SHARE * lease_seconds))
 
     async def tick(self) -> Ticked:
         """Do everything that is due, once. An error of one chore is raised after all have had their turn."""
@@ -112,12 +119,14 @@ class Keeper:
     async def _round(self, turns: Chores) -> None:
         """Look what is due, give each due chore a turn, and rest when nothing was found."""
         clock = asyncio.get_running_loop().time
-        looked_at, apart, done = clock(), LOOK_SECONDS, 0
+        looked_at = asked_at = clock()
+        apart, done = LOOK_SECONDS, 0
         try:
             look = await self._look()
-            cost, due = clock() - looked_at, _seconds(_first(look.chore_at, look.count_at), look.now)
+            first_at = _first(look.due.chore_at, look.due.count_at)
+            cost, due, asked_at = clock() - looked_at, look.seconds_until(first_at), look.asked_at
             if due == 0:
-                done = await turns.round(self._due_names(look))
+                done = await turns.round(self._due_names(look.due))
             if done or self._firer.unfinished:
                 self.wake_up.found()
                 if self._news is not None:
@@ -127,16 +136,23 @@ class Keeper:
         except Exception as error:  # noqa: BLE001 - it is logged
             will_retry(log, "do chores", error, self._measures)
             due = TROUBLE_SECONDS
-        if not done:
-            await self.wake_up.wait(due)
+        self._since = None if done else await self.wake_up.wait(due, asked_at)
         # A hint comes with every commit: a look for each would cost as much as the commits.
         early = looked_at + min(apart, due or apart) - clock()
         if early > 0:
             await asyncio.sleep(early)
 
-    async def _look(self) -> Due:
-        unfirable = self._firer.unfirable()
-        return await self._store.due((), wait_timeouts=self._wait_timeouts, besides=unfirable)
+    async def _look(self) -> Look:
+        if self._looks is not None and self._since is not None:
+            return await self._looks.since(self._since)
+        clock = asyncio.get_running_loop().time
+        asked_at = clock()
+        due = await self._store.due((), wait_timeouts=self._wait_timeouts, besides=self.unfirable())
+        return Look(due, asked_at, clock())
+
+    def unfirable(self) -> Sequence[tuple[UUID, int]]:
+        """Return id and rev of schedules that it cannot fire, and does not look for."""
+        return self._firer.unfirable()
 
     def _due_names(self, look: Due) -> set[str]:
         names = {NAMES[chore] for chore in Chore if look.is_due(chore)}
@@ -187,24 +203,8 @@ def _sum(one: Ticked, other: Ticked) -> Ticked:
     )
 
 
-async def seconds_until(
-    store: Store,
-    types: Sequence[str],
-    tenants: Sequence[str] | None = None,
-    *,
-    runtime: str = RUNTIME,
-) -> float | None:
-    """Return the seconds until there may be something to claim; None when nothing is known."""
-    due = await store.due(types, tenants, runtime=runtime)
-    return _seconds(due.claim_at, due.now)
-
-
 def _first(*times: Instant | None) -> Instant | None:
     return min((at for at in times if at is not None), default=None)
-
-
-def _seconds(at: Instant | None, now: Instant) -> float | None:
-    return None if at is None else max(0.0, (at - now) / SECOND)
 
 
 def _done(ticked: Ticked) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 log = safe_logger("holdfast.lease")
 
+STRAY_LEASES = 2  # lease times after a claim in which a worker without runs looks for strays: several beats
 BLOCKED_SECONDS = 1.0  # an event loop that was blocked longer than this is logged
 _RUN_TASK = "run "  # the names of tasks that execute runs begin with this
 
@@ -49,11 +50,24 @@ class Leases:
         self._given_up: dict[tuple[UUID, int], float] = {}
         self._pulse: Pulse | None = None
         self._warned_at = -math.inf  # when a blocked event loop was logged
-        self.claiming = False  # a claim is on its way: a run that it brings is no stray
+        self._claiming = False
+        self._strays_until = -math.inf  # until then there may be strays of the last claim
 
     def begin(self) -> None:
         """Start the beat, which renews three times in each lease time."""
         self._pulse = self._world.pulse(self._beat, self._lease_seconds / 3, "holdfast-renew")
+
+    @property
+    def claiming(self) -> bool:
+        """True when a claim is on its way: a run that it brings is no stray."""
+        return self._claiming
+
+    @claiming.setter
+    def claiming(self, under_way: bool) -> None:
+        self._claiming = under_way
+        self._strays_until = (
+            math.inf if under_way else self._world.monotonic() + STRAY_LEASES * self._lease_seconds
+        )
 
     async def end(self, limit_seconds: float) -> bool:
         """Stop the beat. Return True when a running beat has ended."""
@@ -105,6 +119,8 @@ class Leases:
         askers = [self._askers.popleft() for _ in range(len(self._askers))]
         executions, leases = list(self.held.values()), list[Lease]()
         asked_at = self._world.monotonic()
+        if not executions and not askers and asked_at > self._strays_until:
+            return  # nothing to renew, and no claim of late whose runs might be strays
         try:
             leases = [one.lease() for one in executions]
             renewal = self._store.renew(self._worker, leases, self._lease_seconds)

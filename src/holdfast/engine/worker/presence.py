@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import TYPE_CHECKING
 
 from holdfast.arguments import check_name
@@ -22,6 +23,7 @@ PLACE_MAX = 200  # characters of host and process in a worker's id
 PRESENCE_SECONDS = 30.0
 SILENT_SECONDS = PRESENCE_SECONDS + 3.0  # a live worker is not silent for so long, unless its store is slow
 REFRESH_SECONDS = 0.25
+VERSIONS_BEATS = 2  # without runs of other versions, one look for them in so many writes of the presence
 
 
 def worker_id(name: str, world: World) -> str:
@@ -55,10 +57,11 @@ async def show(worker: Worker) -> None:
 
 async def shows(worker: Worker) -> None:
     """Write the presence row again and again, until cancelled."""
-    while True:
+    for beat in count(1):
         await asyncio.sleep(PRESENCE_SECONDS)
         try:
-            await worker.versions.look()
+            if beat % VERSIONS_BEATS == 0 or worker.versions.stands_in:
+                await worker.versions.look()
         except Exception as error:
             log.warning(
                 "cannot look for versions of plans, will retry: %s", error, exc_info=unforeseen(error)

@@ -31,7 +31,6 @@ from holdfast.engine.outbox.relay import Relay
 from holdfast.engine.outbox.sinks import Sinks
 from holdfast.engine.outcome import StopReason
 from holdfast.engine.plans.versions import Versions
-from holdfast.engine.wake_up import WakeUp
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status
@@ -46,10 +45,11 @@ from .executions import held, why_lacking
 from .held_run import UNWIND_SECONDS, HeldRun
 from .hook_notifier import HookNotifier
 from .hosting import OnlyAsync, count_worker
-from .keeper import Keeper, seconds_until
+from .keeper import Keeper
 from .lease_check import LeaseCheck
 from .leases import Leases, task_name
 from .loading import Loads
+from .looking import Looking
 from .presence import Refresh, how_many, show, shows, worker_id
 from .running_steps import RunningSteps
 from .slots import Ends
@@ -59,7 +59,6 @@ log = safe_logger("holdfast.worker")
 SLOTS = 100
 GATHER_SECONDS = 0.003  # time in which a nearly full worker collects free slots before it claims again
 HURRIED_SECONDS = 0.5  # time for user code to clean up after a second signal
-BULK_LOOK_SECONDS = 1.0  # longest time from a hint to a look for bulk operations, without other workflows
 CLAIM_SECONDS = 5.0  # time that a stopping worker waits for the answer to its last claim
 
 
@@ -104,14 +103,20 @@ class Worker(OnlyAsync):
         self._wait_timeouts = wait_timeouts
         # Only this process can call its functions; any keeper can post to a webhook.
         functions = dict(sinks or {}) if relay else {}
-        self.relay = Relay(store, world, self.id, functions, tenants=self.tenants, webhooks=relay and keeper)
-        self._wake_up = WakeUp(store.traits.poll_seconds if poll is None else check_positive("poll", poll))
-        self._draining = self._hurried = self._works = self._hinted = False
-        self._refresh, self._lease_check, self._running_steps = (
-            Refresh(self),
-            LeaseCheck(self),
-            RunningSteps(self),
+        self._looking = Looking(
+            self,
+            None if poll is None else check_positive("poll", poll),
+            executes=lambda: bool(self._workflows or self._executions),
+            wait_timeouts=wait_timeouts,
         )
+        self._wake_up, shared = self._looking.claims, self._looking.shared
+        with_webhooks = relay and keeper
+        self.relay = Relay(
+            store, world, self.id, functions, tenants=self.tenants, webhooks=with_webhooks, **shared
+        )
+        self._draining = self._hurried = self._works = False
+        self.refresh, self._lease_check = Refresh(self), LeaseCheck(self)
+        self._running_steps = RunningSteps(self)
         self._executions: dict[asyncio.Task[None], HeldRun] = {}
         self.straggling = Stragglers(self.look_again)
         self._ends = Ends()
@@ -124,13 +129,14 @@ class Worker(OnlyAsync):
         await self.store.open()
         self.committer = Committer(self.store, self.world, self._sending)
         self.leases = Leases(self.id, self.store, self.world, self.committer, self.lease_seconds)
-        self._keeper = Keeper(
+        self.keeper = Keeper(
             self.store,
-            self._news,
+            self._looking.news,
             self._failed,
             self._ttl_seconds,
             lease_seconds=self.lease_seconds,
             wait_timeouts=self._wait_timeouts,
+            **self._looking.shared,
         )
         for type_, tasks in self.versions.lacking.items():
             log.warning(
@@ -139,15 +145,16 @@ class Worker(OnlyAsync):
         await self.store.publish([one.definition() for one in self._workflows.values()])
         await self.versions.look()
         await show(self)
-        self._unlisten = self.store.listen(self._hint, self._lease_check.soon)
+        hint, changed = self._looking.hint, self._looking.changed
+        self._unlisten = self.store.listen(hint, self._lease_check.soon, changed)
         self.leases.begin()
         self._loops = [
             self.world.spawn(self._claims(), "holdfast-claim"),
             self.world.spawn(shows(self), "holdfast-presence"),
         ]
         if self._with_keeper:
-            self._loops.append(self.world.spawn(self._keeper.run(self.world.spawn), "holdfast-keeper"))
-            purges = self._keeper.purges(self.world.chance())
+            self._loops.append(self.world.spawn(self.keeper.run(self.world.spawn), "holdfast-keeper"))
+            purges = self.keeper.purges(self.world.chance())
             self._loops.append(self.world.spawn(purges, "holdfast-purge"))
         self.relay.begin()
         self._works = True
@@ -290,8 +297,10 @@ class Worker(OnlyAsync):
             self._wake_up.ring()
 
     async def _claims(self) -> None:
+        since: float | None = None
         while not self._draining:
             due: float | None = None
+            looked_at: float | None = None
             types = self.versions.claimed
             try:
                 limit = self.committer.room(min(self.free, self._batch))
@@ -300,22 +309,26 @@ class Worker(OnlyAsync):
                 elif not limit:
                     self._more = True  # otherwise a wake-up would be forgotten
                 else:
-                    self._more = await self.versions.claim(self._claim, limit)
-                    if not self._more:
-                        due = await seconds_until(self.store, types, self.tenants, runtime=self.runtime)
+                    if since is not None:
+                        due, looked_at = await self._looking.at_claims(since)
+                        limit = min(limit, self.committer.room(self.free))
+                    if since is None or due == 0:
+                        self._more = await self.versions.claim(self._claim, limit)
+                        if not self._more:
+                            due, looked_at = await self._looking.after_claim(types), None
             except Exception as error:  # noqa: BLE001 - it is logged
                 # Any error: a claim loop that ends silently would leave a worker that lives and does nothing.
                 will_retry(log, "claim runs", error, self.measures)
                 due, self._more = TROUBLE_SECONDS, False
                 self._claim_size.failed()
-            await self._rest(due)
+            since = await self._rest(due, looked_at)
 
-    async def _rest(self, due: float | None) -> None:
-        """Wait for a free slot, or for news."""
+    async def _rest(self, due: float | None, looked_at: float | None) -> float | None:
+        """Wait for a free slot, or for news. Return what `WakeUp.wait` does."""
         if self.committer.full and not self.committer.room(self.free):
             await asyncio.sleep(GATHER_SECONDS)
         elif self._more and self.free:
-            return
+            return None
         elif self._more:
             # The worker is full, and more is due: collect some free slots, so that one commit claims for
             # many.
@@ -323,7 +336,8 @@ class Worker(OnlyAsync):
             if self.free < self.slots // 4:
                 await asyncio.sleep(GATHER_SECONDS)
         else:
-            await self._wake_up.wait(due)
+            return await self._wake_up.wait(due, looked_at)
+        return None
 
     async def _claim(self, types: tuple[str, ...], limit: int) -> bool:
         """Claim runs and begin them. Return True when there may be more at once."""
@@ -381,19 +395,3 @@ class Worker(OnlyAsync):
 
     def _failed(self, runs: Sequence[UUID]) -> None:
         self.hook_notifier.failed(self.store, runs)
-
-    def _hint(self) -> None:
-        if self._workflows or self._executions:
-            self._news()
-        elif not self._hinted:
-            # Without workflows of its own it looks only for bulk operations: not after every start of others.
-            self._hinted = True
-            self.world.linger(BULK_LOOK_SECONDS, self._news)
-        self._keeper.wake_up.ring()
-        self.relay.wake_up.ring()
-
-    def _news(self) -> None:
-        """Take a hint: there may be work, and news for runs that are executed here."""
-        self._hinted = False
-        self._wake_up.ring()
-        self._refresh.soon()

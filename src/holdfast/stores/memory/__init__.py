@@ -69,7 +69,7 @@ from .counts import CountVerbs
 from .keeper import NO_DATABASE, KeeperVerbs
 from .keys import KeyVerbs
 from .limits import LimitVerbs
-from .outbox import OutboxVerbs
+from .outbox import OutboxVerbs, relay_at
 from .people import PeopleVerbs
 from .rows import State
 from .schedules import ScheduleVerbs
@@ -186,12 +186,16 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, CountVerbs, LimitVerbs, OutboxVerbs,
         wait_timeouts: bool = True,
         runtime: str = RUNTIME,
         besides: Sequence[tuple[UUID, int]] = (),
+        sinks: Sequence[str] = (),
+        webhooks: bool = False,
     ) -> Due:
         with self._lock:
             now = self._clock()
             chores = reads.next_chores(self._state, besides, wait_timeouts=wait_timeouts)
             claim_at = reads.next_claim(self._state, types, tenants, (runtime, now))
-            return Due(now=now, claim_at=claim_at, **chores)
+            asked = sinks or webhooks
+            message_at = relay_at(self._state.post, sinks, tenants, webhooks=webhooks) if asked else None
+            return Due(now=now, claim_at=claim_at, relay_at=message_at, **chores)
 
     async def stats(self) -> Stats:
         with self._lock:
@@ -279,7 +283,10 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, CountVerbs, LimitVerbs, OutboxVerbs,
     # Hints.
 
     def listen(
-        self, hint: Callable[[], None], holders: Callable[[], None] | None = None
+        self,
+        hint: Callable[[], None],
+        holders: Callable[[], None] | None = None,
+        changed: Callable[[], None] | None = None,
     ) -> Callable[[], None]:
         """Call `hint` on this event loop whenever there may be news, and `holders` when a leased run may have
         been moved. Return a function that ends it."""
@@ -290,6 +297,9 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, CountVerbs, LimitVerbs, OutboxVerbs,
             self._hints.pop(token, None)
 
         return end
+
+    def hears(self) -> bool:
+        return True
 
     def _hint(self) -> None:
         called = self._holder_calls != self._state.holder_calls

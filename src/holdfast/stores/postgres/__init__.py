@@ -20,6 +20,7 @@ from typing import Any
 
 from holdfast.errors import Unavailable
 from holdfast.records import Instant, Traits
+from holdfast.records.traits import HINTED_POLL_SECONDS
 from holdfast.stores.checked import checked
 
 from . import migrate
@@ -74,7 +75,7 @@ class PostgresStore(
         self.call_seconds = CALL_SECONDS
         # Two commits may be under way: one is written while the other is read. Without wake-ups the worker
         # polls.
-        polls = 10.0 if self.address.listen else 1.0
+        polls = HINTED_POLL_SECONDS if self.address.listen else 1.0
         self.traits = Traits(writers=2, poll_seconds=polls, awaits_work=True)
         self._sql: dict[tuple[str, int], str] = {}
         self._is_open = False
@@ -175,6 +176,14 @@ class PostgresStore(
             self._listeners.notify(holders=may_call_holders(verb))
         return answer
 
+    async def _call_listener(self, verb: str, *args: Any) -> Any:
+        sql = self._statement(verb, len(args))
+        if self._clock is not None:
+            answer = await self._listeners.ask(sql, (*args, str(self._clock())), 1)
+        else:
+            answer = await self._listeners.ask(sql, args, 0)
+        return answer if answer is not None else await self._call(verb, *args)
+
     def _call_blocking(self, limit_seconds: float, verb: str, *args: Any) -> Any:
         if not self._is_open:
             raise Unavailable(f"{self.address.shown}: the store is not open")
@@ -196,9 +205,15 @@ class PostgresStore(
     # Wake-ups.
 
     def listen(
-        self, hint: Callable[[], None], holders: Callable[[], None] | None = None
+        self,
+        hint: Callable[[], None],
+        holders: Callable[[], None] | None = None,
+        changed: Callable[[], None] | None = None,
     ) -> Callable[[], None]:
         return self._listeners.listen(hint, holders)
+
+    def hears(self) -> bool:
+        return self._listeners.hears
 
 
 __all__ = ["PostgresStore"]

@@ -59,6 +59,7 @@ from holdfast.records import (
     tenant_name,
 )
 from holdfast.records.sizes import item_bytes, start_bytes
+from holdfast.records.traits import HINTED_POLL_SECONDS
 from holdfast.stores import items
 from holdfast.stores.checked import checked
 from holdfast.stores.run_filter import inside
@@ -73,7 +74,7 @@ from .claiming.next_claim import UNSURE, Surveys
 from .connection import forks, other_sqlite, wal
 from .connection.database import MEMORY, Database
 from .connection.errors import translated
-from .connection.hints import Hints
+from .connection.hints import Hints, HintVerbs
 from .connection.turnstile import Turnstile
 from .connection.writer import Inline, Transactor, Work, Writer
 from .counts import CountVerbs
@@ -106,6 +107,7 @@ class SqliteStore(
     TrailVerbs,
     SearchVerbs,
     Surveys,
+    HintVerbs,
 ):
     """Every verb of the contract over one database file.
 
@@ -113,13 +115,12 @@ class SqliteStore(
     `create`: False for a store that is opened only if it is there and up to date.
     """
 
-    traits = Traits()
-
     def __init__(
         self, path: str, clock: Clock | None = None, *, inline: bool = False, create: bool = True
     ) -> None:
         self.path, self._clock, self._inline = path, clock or _wall_clock, inline or path == MEMORY
         self._create = create
+        self.traits = Traits() if self._inline else Traits(poll_seconds=HINTED_POLL_SECONDS)
         self._begin()
 
     def _begin(self) -> None:
@@ -315,10 +316,12 @@ class SqliteStore(
         wait_timeouts: bool = True,
         runtime: str = RUNTIME,
         besides: Sequence[tuple[UUID, int]] = (),
+        sinks: Sequence[str] = (),
+        webhooks: bool = False,
     ) -> Due:
         tenants = None if tenants is None else tuple(tenants)
         ask = Ask(worker="", types=tuple(types), limit=0, tenants=tenants, runtime=runtime)
-        read_due = partial(reads.due, wait_timeouts=wait_timeouts, besides=besides)
+        read_due = partial(reads.due, wait_timeouts=wait_timeouts, besides=besides, served=(sinks, webhooks))
         due = self._read(read_due, self._clock(), ask)
         return due if due.claim_at != UNSURE else replace(due, claim_at=await self._opens_at(ask))
 
@@ -396,10 +399,3 @@ class SqliteStore(
 
     async def absent(self, worker: str) -> None:
         await self._write(lambda db, _: publish.absent(db, worker))
-
-    # Hints.
-
-    def listen(
-        self, hint: Callable[[], None], holders: Callable[[], None] | None = None
-    ) -> Callable[[], None]:
-        return self._hints.listen(hint, holders)

@@ -44,6 +44,7 @@ from .claiming.capacity import rules_of, rules_revision
 from .claiming.next_claim import next_claim
 from .connection.database import Database, Row, text
 from .counts import by_status, scale
+from .outbox import relay_at
 from .rows import (
     LIST,
     LIST_WITHOUT_VALUES,
@@ -230,9 +231,14 @@ def due(
     *,
     wait_timeouts: bool = True,
     besides: Sequence[tuple[UUID, int]] = (),
+    served: tuple[Sequence[str], bool] = ((), False),
 ) -> Due:
     chores = {f"{chore}_at": next_at(db, chore, wait_timeouts=wait_timeouts) for chore in Chore}
-    return Due(now=now, claim_at=next_claim(db, now, ask), fire_at=next_due(db, besides), **chores)
+    sinks, webhooks = served
+    asked = sinks or webhooks
+    message_at = relay_at(db, sinks, ask.tenants, webhooks=webhooks) if asked else None
+    claim_at, fire_at = next_claim(db, now, ask), next_due(db, besides)
+    return Due(now=now, claim_at=claim_at, fire_at=fire_at, relay_at=message_at, **chores)
 
 
 def _workers(db: Database, now: Instant) -> list[Presence]:

@@ -128,6 +128,21 @@ def test_a_listener_is_told_that_there_may_be_news(driver):
     driver.run(heard())
 
 
+@pytest.mark.spec("OPS-7")
+def test_a_listener_knows_whether_hints_reach_it(driver):
+    """A store that cannot tell by itself says so within seconds."""
+    import asyncio
+
+    async def hears():
+        end = driver.store.listen(lambda: None, lambda: None, lambda: None)
+        async with asyncio.timeout(5):
+            while not driver.store.hears():  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+        end()
+
+    driver.run(hears())
+
+
 def _new(driver):
     from holdfast.records import NewRun
 

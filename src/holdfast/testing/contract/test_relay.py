@@ -270,3 +270,20 @@ def test_relays_at_once_get_disjoint_parcels_in_order(driver):
     for key in "abc":
         order = list(dict.fromkeys(one for one in log if one[0] == key))
         assert order == [f"{key}{n}" for n in range(5)]
+
+
+@pytest.mark.spec("OPS-7")
+def test_a_look_shows_when_messages_are_due_to_those_who_ask(driver):
+    """It is the answer of `relay_at`, for the same sinks, webhooks and tenants; others are told nothing."""
+    driver.run(driver.store.put_webhook(webhook("shop")))
+    sent_by(driver, message("m1"), message("m2", sink="shop"))
+    (parcel,) = relay(driver, webhooks=False)
+    answered(driver, parcel, "failed", delay_seconds=7.0)
+    later = driver.clock.now + 7 * SECOND
+    assert driver.due().relay_at is None
+    assert driver.due(sinks=("mail",)).relay_at == relay_at(driver, webhooks=False) == later
+    assert driver.due(sinks=("pager",)).relay_at is None
+    assert driver.due(webhooks=True).relay_at == relay_at(driver, ()) == driver.clock.now
+    assert driver.due(tenants=("acme",), sinks=("mail",)).relay_at is None
+    assert driver.due(tenants=("acme", "default"), sinks=("mail",)).relay_at == later
+    assert driver.due(sinks=("mail",)).chore_at == driver.due().chore_at

@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from holdfast.records import NewRun
+from holdfast.records import Ask, NewRun
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.sessions import listener as listening
 from tests.stores.postgres.sessions.opened import opened, sessions, until
@@ -88,7 +88,9 @@ def test_many_commits_are_one_hint(database, admin):
 
 @pytest.mark.spec("STORE-1")
 def test_a_listener_that_was_cut_off_listens_again_and_looks(database, admin, caplog):
-    """Something may have happened while nobody listened. Each change logs one line."""
+    """Something may have happened while nobody listened. Each change logs one line and is a wake-up: from
+    then on the worker looks more often, or as seldom as before.
+    """
 
     async def main():
         async with opened(database.url) as store:
@@ -101,6 +103,9 @@ def test_a_listener_that_was_cut_off_listens_again_and_looks(database, admin, ca
                     "where query ilike 'listen%' and datname = current_database()"
                 )
                 await all_listening.next()
+                assert not store.hears()
+                await all_listening.next()
+                assert store.hears()
             admin.execute(HINT)
             await all_listening.next()
 
@@ -125,6 +130,75 @@ def test_a_connection_that_died_in_silence_is_noticed(proxy, monkeypatch):
             proxy.silent = False
             proxy.cut()
             await all_listening.next(10)
+
+    asyncio.run(main())
+
+
+@pytest.mark.spec("OPS-7")
+@pytest.mark.spec("STORE-1")
+def test_a_look_for_work_is_the_sign_of_life(database, admin, monkeypatch):
+    """An idle worker asks nothing else. A session that was heard of a moment ago is left alone."""
+    monkeypatch.setattr(listening, "SILENT_SECONDS", 0.2)
+
+    async def main():
+        async with opened(database.url) as store:
+            Heard(store)
+            await listening_now(store)
+            asked = []
+            session = next(iter(store._listeners._listeners.values()))._session
+            session.add_query_logger(lambda said: asked.append(said.query))
+            await store.due(())
+            assert not asked
+            await asyncio.sleep(0.25)
+            both = await asyncio.gather(store.due(()), store.due(()))
+            assert [one.claim_at for one in both] == [None, None]
+            await store.due(())
+            assert [sql for sql in asked if "due" in sql] == asked
+            assert len(asked) == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.spec("STORE-1")
+def test_a_look_on_a_session_that_is_lost_is_answered_elsewhere(database, admin, monkeypatch):
+    """The caller gets its answer, and the listener listens again."""
+    monkeypatch.setattr(listening, "SILENT_SECONDS", 0.0)
+
+    async def main():
+        async with opened(database.url) as store:
+            heard = Heard(store)
+            await listening_now(store)
+            await heard.next()
+            await store.due(())
+            admin.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity "
+                "where pid <> pg_backend_pid() and query ilike '%due%' and datname = current_database()"
+            )
+            assert (await store.due(())).claim_at is None
+            await heard.next()
+            await until(store.hears)
+            admin.execute(HINT)
+            await heard.next()
+
+    asyncio.run(main())
+
+
+@pytest.mark.spec("LEASE-6")
+@pytest.mark.parametrize(("lease", "hints"), [(5.0, 1), (30.0, 0)])
+def test_a_short_lease_is_a_hint(database, admin, lease, hints):
+    """Keepers sleep for longer than that: without a hint they would find it long after its end."""
+
+    async def main():
+        async with opened(database.url) as store:
+            await store.start([NewRun(id=UUID(int=1), type="shop.order.v1")])
+            heard = Heard(store)
+            await listening_now(store)
+            await heard.next()
+            ask = Ask(worker="w", types=("shop.order.v1",), limit=1, lease_seconds=lease)
+            assert len(await store.claim(ask)) == 1
+            assert await store.claim(ask) == []
+            await asyncio.sleep(0.2)  # to see that nothing more comes
+            assert heard.count == 1 + hints
 
     asyncio.run(main())
 

@@ -246,6 +246,7 @@ def test_plans_are_made_anew_after_a_slow_call_and_once_a_minute(proxy, monkeypa
             assert not any(b"discard plans" in piece for piece in proxy.sent)
             [session] = store._pool().sessions
             session.planned_at -= seconds
+            session.calls += pools.PLANS_CALLS
             await store._call("nap", 0.0 if seconds else 0.06)
             await store._call("who")
             assert sum(b"discard plans" in piece for piece in proxy.sent) == 1

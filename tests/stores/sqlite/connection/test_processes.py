@@ -54,6 +54,28 @@ def test_a_hot_writer_does_not_starve_its_neighbour(path):
 
 
 @pytest.mark.spec("STORE-2")
+def test_a_write_to_the_file_is_told_as_a_change_and_own_news_as_a_hint(path):
+    """A worker that asks for both does less after a change, which may be the presence of a worker."""
+
+    async def story(go):
+        hints, changes = [], []
+        async with opened(path) as store:
+            assert not store.hears()
+            end = store.listen(lambda: hints.append(1), None, lambda: changes.append(1))
+            assert store.hears()
+            go.set()
+            await until(lambda: changes)
+            assert hints == []
+            await store.start([new_run()])
+            await until(lambda: hints)
+            end()
+            assert not store.hears()
+
+    with processes.beside(processes.start_when_told, path) as go:
+        asyncio.run(story(go))
+
+
+@pytest.mark.spec("STORE-2")
 def test_another_process_is_noticed(path):
     """Its commit is a hint here, without any table being polled."""
 

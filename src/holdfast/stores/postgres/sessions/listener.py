@@ -1,9 +1,11 @@
 """Listeners: wake-ups when there may be news. They are never trusted and never required: a caller that
 listens polls too.
 
-Each event loop with a listener has one session, which does LISTEN and nothing else. The session is asked for
-a sign of life, because a dead session looks like one on which nothing happens. After each connect all
-listeners are called once: something may have happened while nobody listened.
+Each event loop with a listener has one session for LISTEN. The session is asked for a sign of life, because a
+dead session looks like one on which nothing happens. A worker looks for work now and then: its look goes over
+this session, and its answer is the sign of life, so that an idle worker asks no more than that. After each
+connect all listeners are called once: something may have happened while nobody listened. They are also called
+when the session is lost, because they have to look more often from then on.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ from typing import Any
 from holdfast.errors import StoreError
 from holdfast.escaping import safe_logger
 from holdfast.stores.postgres.address import Address
-from holdfast.stores.postgres.errors import DRIVER, translated
+from holdfast.stores.postgres.errors import DRIVER, is_session_lost, translated
 
 from .session import Session, close_without_loop, connected, disown
 
 log = safe_logger("holdfast.postgres")
 
-ALIVE_SECONDS, ALIVE_LIMIT_SECONDS = 5.0, 5.0
+ALIVE_SECONDS, ALIVE_LIMIT_SECONDS = 45.0, 5.0  # longer than an idle worker sleeps: its looks come first
+SILENT_SECONDS = 5.0  # a session that was heard of since then needs no further sign of life
 LINGER_SECONDS = 30.0  # a client that waits for one result after the other listens again and again
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0
 
@@ -111,6 +114,19 @@ class Listeners:
         for listener in self._listeners.values():
             listener.disown()
 
+    async def ask(self, sql: str, args: tuple[Any, ...], column: int) -> Any:
+        """Return the answer to a statement, from the session of this event loop that listens, if it needs a
+        sign of life; None when it was not asked.
+        """
+        listener = self._listeners.get(asyncio.get_running_loop())
+        return None if listener is None else await listener.ask(sql, args, column)
+
+    @property
+    def hears(self) -> bool:
+        """True when wake-ups reach the listeners of this event loop."""
+        listener = self._listeners.get(asyncio.get_running_loop())
+        return listener is not None and listener.is_listening
+
     @property
     def all_listening(self) -> bool:
         """True when wake-ups reach all listeners now."""
@@ -127,7 +143,8 @@ class Listener:
         self._session: Session | None = None
         self._rung = self._rung_holders = False
         self._ending: asyncio.TimerHandle | None = None
-        self._is_down = False
+        self._is_down = self._asking = False
+        self._alive_at = 0.0
         self.is_listening = False
 
     def listen(self, hint: Hint, holders: Hint | None = None) -> Callable[[], None]:
@@ -169,8 +186,8 @@ class Listener:
                 await self._listen_once()
             except (*DRIVER, StoreError) as error:
                 if self.is_listening:
-                    pause = PAUSE_SECONDS
-                self.is_listening = False
+                    pause, self.is_listening = PAUSE_SECONDS, False
+                    self.notify()
                 self._report(error)
             finally:
                 self._cut()
@@ -184,18 +201,51 @@ class Listener:
         session.add_termination_listener(lambda _: gone.set())
         async with asyncio.timeout(ALIVE_LIMIT_SECONDS):
             await session.add_listener(self._address.channel, self._heard)
-        self.is_listening = True
+        self.is_listening, self._alive_at = True, self._loop.time()
         if self._is_down:
             self._is_down = False
             log.info("%s: wake-ups come again", self._address.shown)
         self.notify(holders=True)
         while True:
             try:
-                async with asyncio.timeout(ALIVE_SECONDS):
+                async with asyncio.timeout(
+                    max(self._alive_at + ALIVE_SECONDS - self._loop.time(), PAUSE_SECONDS)
+                ):
                     await gone.wait()
                 raise ConnectionResetError("the server has closed the connection")
             except TimeoutError:
-                await session.execute("select 1", timeout=ALIVE_LIMIT_SECONDS)
+                if not self._asking and self._is_silent(ALIVE_SECONDS):
+                    self._asking = True
+                    try:
+                        await session.execute("select 1", timeout=ALIVE_LIMIT_SECONDS)
+                    finally:
+                        self._asking = False
+                    self._alive_at = self._loop.time()
+
+    def _is_silent(self, seconds: float) -> bool:
+        return self._loop.time() - self._alive_at >= seconds
+
+    async def ask(self, sql: str, args: tuple[Any, ...], column: int) -> Any:
+        """Return the answer to a statement, if the session needs a sign of life; None when it was not asked,
+        or has refused or lost it: then the caller asks elsewhere.
+        """
+        session = self._session
+        if session is None or not self.is_listening or self._asking or not self._is_silent(SILENT_SECONDS):
+            return None
+        self._asking = True
+        try:
+            answer = await session.fetchval(sql, *args, column=column, timeout=ALIVE_LIMIT_SECONDS)
+        except DRIVER as error:
+            if isinstance(error, TimeoutError) or is_session_lost(error):
+                session.abandon()  # the task that listens notices it
+            return None
+        except BaseException:
+            session.abandon()  # the driver is still busy with it
+            raise
+        finally:
+            self._asking = False
+        self._alive_at = self._loop.time()
+        return answer
 
     def _heard(self, *said: Any) -> None:
         self.notify(holders=said[-1] == LEASES)

@@ -12,6 +12,7 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from math import inf
 from typing import Any
 
 from holdfast.errors import HoldfastError, StoreError, Unavailable
@@ -29,6 +30,7 @@ PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0
 CANCEL_SECONDS = 1.0  # time for the driver to tell the server that nobody waits any more
 # A plan that was made for an empty table stays until the next analyze, however slow it has become.
 PLANS_SECONDS, SLOW_SECONDS, PLANS_AGAIN_SECONDS = 60.0, 0.2, 1.0
+PLANS_CALLS = 100  # fewer calls are not worth it, unless one of them is slow
 PLANNED_SECONDS = 5.0  # time limit for discarding plans
 
 
@@ -116,7 +118,9 @@ class Pool:
             return
         now = self._now()
         old = now - session.planned_at
-        if old > PLANS_SECONDS or (took > SLOW_SECONDS and old > PLANS_AGAIN_SECONDS):
+        session.calls += 1
+        is_old = old > PLANS_SECONDS and (session.calls > PLANS_CALLS or old == inf)
+        if is_old or (took > SLOW_SECONDS and old > PLANS_AGAIN_SECONDS):
             self._spawn(self._plan_anew(session))
             return
         while self._waiting:
@@ -130,7 +134,7 @@ class Pool:
             self._trim = self.loop.call_later(IDLE_SECONDS, self._trim_idle)
 
     async def _plan_anew(self, session: Session) -> None:
-        session.planned_at = self._now()
+        session.planned_at, session.calls = self._now(), 0
         try:
             await session.execute(session.tidy(), timeout=PLANNED_SECONDS)
         except BaseException as error:

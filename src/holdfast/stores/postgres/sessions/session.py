@@ -40,10 +40,11 @@ _SETTINGS = {
 
 
 class Session(asyncpg.Connection):  # type: ignore[misc] # the driver has no types
-    """A session, with the times since it is idle and since its plans were made."""
+    """A session, with the times since it is idle and since its plans were made, and its calls since then."""
 
-    __slots__ = ("idle_since", "planned_at")
+    __slots__ = ("calls", "idle_since", "planned_at")
 
+    calls: int
     idle_since: float
     planned_at: float
 
@@ -124,6 +125,7 @@ async def _connected(address: Address, dsn: str, limit_seconds: float, kind: typ
     except (ValueError, OverflowError) as error:
         raise translated(error, address.shown) from None
     session.idle_since = session.planned_at = loop.time()
+    session.calls = 0
     _keep_alive(session)
     return session
 

@@ -53,6 +53,9 @@ class Calls:
         async def _call(self, verb: str, *args: Any) -> Any:
             """Return the answer of a verb as the driver gives it: JSON as text."""
 
+        async def _call_listener(self, verb: str, *args: Any) -> Any:
+            """The same for a read, on the session that listens if nothing was heard of it for a while."""
+
         async def _within(self, connection: Any, verb: str, **fields: Any) -> str:
             """Return the answer of a verb inside the caller's own transaction."""
 

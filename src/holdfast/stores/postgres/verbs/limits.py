@@ -61,7 +61,9 @@ class LimitVerbs(Calls):
         wait_timeouts: bool = True,
         runtime: str = RUNTIME,
         besides: Sequence[tuple[UUID, int]] = (),
+        sinks: Sequence[str] = (),
+        webhooks: bool = False,
     ) -> Due:
         ask: dict[str, object] = {"types": types, "tenants": tenants, "runtime": runtime}
-        ask |= {"wait_timeouts": wait_timeouts, "besides": besides}
-        return await self._ask(_DUE, "due", json_text(ask))
+        ask |= {"wait_timeouts": wait_timeouts, "besides": besides, "sinks": sinks, "webhooks": webhooks}
+        return _DUE.decode(await self._call_listener("due", json_text(ask)))

@@ -17,7 +17,7 @@ from collections.abc import Callable
 POLL_SECONDS = 0.015
 
 Hint = Callable[[], None]
-Listener = tuple[asyncio.AbstractEventLoop, Hint, Hint | None]
+Listener = tuple[asyncio.AbstractEventLoop, Hint, Hint | None, Hint]
 
 
 class Hints:
@@ -32,10 +32,14 @@ class Hints:
         self.listeners: tuple[Listener, ...] = ()
         self._watches: list[_Watch] = []
 
-    def listen(self, hint: Hint, holders: Hint | None = None) -> Callable[[], None]:
+    def listen(
+        self, hint: Hint, holders: Hint | None = None, changed: Hint | None = None
+    ) -> Callable[[], None]:
         """Call `hint` on this event loop whenever there may be news, and `holders` when a leased run may have
-        been moved. Return a function that ends it."""
-        listener = (asyncio.get_running_loop(), hint, holders)
+        been moved. `changed` is called in place of `hint` when somebody has written to the file. Return a
+        function that ends it.
+        """
+        listener = (asyncio.get_running_loop(), hint, holders, changed or hint)
         with self._changing:
             self.listeners = (*self.listeners, listener)
             self._watch(listener[0])
@@ -51,12 +55,18 @@ class Hints:
     def after_commit(self) -> list[tuple[asyncio.AbstractEventLoop, Hint]]:
         """Return the hints to give after a commit of this process that brings news. Where a timer runs, it
         finds calls of holders."""
-        told = [(loop, hint) for loop, hint, _ in self.listeners]
-        if self._data_version is None and any(holders is not None for _, _, holders in self.listeners):
+        told = [(loop, hint) for loop, hint, _, _ in self.listeners]
+        if self._data_version is None and any(one[2] is not None for one in self.listeners):
             seen, self._calls = self._calls, self._holder_calls()
             if seen != self._calls:
-                told += [(loop, holders) for loop, _, holders in self.listeners if holders is not None]
+                told += [(loop, holders) for loop, _, holders, _ in self.listeners if holders is not None]
         return told
+
+    @property
+    def watched(self) -> bool:
+        """True when a timer of this event loop looks for commits of other processes, if there can be any."""
+        loop = asyncio.get_running_loop()
+        return self._data_version is None or any(watch.loop is loop for watch in self._watches)
 
     def close(self) -> None:
         """Remove all listeners and stop all timers."""
@@ -69,11 +79,25 @@ class Hints:
             self._watches.append(_Watch(loop, self, self._data_version, self._holder_calls))
 
     def _stop_idle(self) -> None:
-        used = {id(loop) for loop, _, _ in self.listeners}
+        used = {id(loop) for loop, *_ in self.listeners}
         for watch in self._watches:
             if id(watch.loop) not in used:
                 watch.stop()
         self._watches = [watch for watch in self._watches if id(watch.loop) in used]
+
+
+class HintVerbs:
+    """The verbs of listeners, as a mixin of the store."""
+
+    _hints: Hints
+
+    def listen(
+        self, hint: Hint, holders: Hint | None = None, changed: Hint | None = None
+    ) -> Callable[[], None]:
+        return self._hints.listen(hint, holders, changed)
+
+    def hears(self) -> bool:
+        return self._hints.watched
 
 
 class _Watch:
@@ -94,9 +118,9 @@ class _Watch:
         if (version := self._data_version()) != self._seen:
             self._seen = version
             here = [one for one in self._hints.listeners if one[0] is self.loop]
-            for _, hint, _ in here:
-                hint()
-            called = [holders for _, _, holders in here if holders is not None]
+            for *_, changed in here:
+                changed()
+            called = [holders for _, _, holders, _ in here if holders is not None]
             if called and (calls := self._holder_calls()) != self._calls:
                 self._calls = calls
                 for holders in called:

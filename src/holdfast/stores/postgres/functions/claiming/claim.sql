@@ -30,6 +30,10 @@ begin
     if chosen is null then
         return '[]';
     end if;
+    -- A keeper sleeps for up to 33 s, and a lease that ends in the first half of that must not wait for its next look.
+    if asked.lease_seconds < 16.5 then
+        perform hint();
+    end if;
     return lease(chosen, asked.worker, span(asked.lease_seconds), coalesce(asked.bytes, 8388608), now);
 end $$;
 

@@ -1,5 +1,5 @@
--- due: when a claim, and when each chore, may next find something. Every idle worker calls this with each wake-up, and
--- every second where none come. So it reads only the first run of each priority from the index, however many runs
+-- due: when a claim, a relay, and when each chore, may next find something. Every idle worker calls this with each
+-- wake-up, and every second where none come. So it reads only the first run of each priority from the index, however many runs
 -- sleep, wait for later or are held back.
 
 create or replace function due(ask json) returns json language plpgsql stable
@@ -20,7 +20,10 @@ begin
         'now', us(now), 'claim_at', us(claim_at), 'fire_at', next_schedule(coalesce(ask -> 'besides', '[]')),
         'deliver_at', case when something_is_owed() then 0 end, 'expire_at', us(next_lease_end()),
         'time_out_at', us(next_timeout()), 'lapse_at', us(next_wait_due((ask ->> 'wait_timeouts')::boolean)),
-        'count_at', us(next_fold())
+        'count_at', us(next_fold()),
+        'relay_at', case when (ask ->> 'webhooks')::boolean or json_array_length(ask -> 'sinks') > 0 then
+            relay_at(ask -> 'sinks', ask -> 'tenants', (ask ->> 'webhooks')::boolean)
+        end
     );
 end $$;
 
