@@ -31,11 +31,12 @@ class DaemonExecutor(ThreadPoolExecutor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call `fn` as soon as a thread is free, unless the call is cancelled before."""
         answer: Future[T] = Future()
-        self._pool.put(partial(_answer, answer, partial(fn, *args, **kwargs)))
+        self._pool.put(partial(call_for, answer, partial(fn, *args, **kwargs)))
         return answer
 
 
-def _answer(answer: Future[Any], work: Callable[[], Any]) -> None:
+def call_for(answer: Future[Any], work: Callable[[], Any]) -> None:
+    """Call `work` and give its value to the waiting caller. If nobody waits any more, it is not called."""
     if not answer.set_running_or_notify_cancel():
         return
     try:

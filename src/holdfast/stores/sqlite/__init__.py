@@ -64,6 +64,7 @@ from holdfast.stores import items
 from holdfast.stores.checked import checked
 from holdfast.stores.run_filter import inside
 from holdfast.threads import CallResult, Pool
+from holdfast.threads.executor import call_for
 
 from . import checkup, migrate, publish, reads, writes
 from .chores.keeper import KeeperVerbs
@@ -237,13 +238,8 @@ class SqliteStore(
         guard.refuse_inside(self.path)
         answer: Future[CallResult] = Future()
         job = partial(self._read_on_loader, work, *args)
-
-        def read_for_caller() -> None:
-            if answer.set_running_or_notify_cancel():  # else nobody waits any more
-                answer.set_result(CallResult.of(job))
-
         try:
-            self._loads.put(read_for_caller)
+            self._loads.put(partial(call_for, answer, partial(CallResult.of, job)))
         except RuntimeError:
             return self._read(work, *args)
         read: T = (await asyncio.wrap_future(answer)).value()
