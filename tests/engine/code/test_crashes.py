@@ -310,12 +310,18 @@ async def test_a_bug_of_the_store_ends_no_loop_of_the_worker(app, verb):
     """A loop that died silently would leave a live worker that does nothing."""
     ledger, store = Ledger(app), Faulty(app.store)
     run = await app.start(ledger.workflow())
+
+    @app.workflow("shop.other.v1")
+    async def other(ctx):
+        return "done"
+
     worker = await process(app, 1, store, lease=LEASE)
     store.plan(verb, 1, break_down)
     store.plan(verb, 3, break_down)
     assert await run.result(300) == EXPECTED
     await asyncio.sleep(60)
     calls = store.calls[verb]
+    assert await (await app.start(other)).result(60) == "done"  # an idle worker neither claims nor renews
     await asyncio.sleep(60)
     assert store.calls[verb] > calls or verb in {"deliver", "tick"}  # only when there is something to do
     worker.kill()
