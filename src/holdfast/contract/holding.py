@@ -68,6 +68,7 @@ class Holding(Protocol):
         `machine.moves.complete`, `machine.moves.fail`, `machine.moves.retry`, `machine.moves.release`: moves
         `machine.plans.strays`        which steps a move of a plan may bring
         `machine.ending.end`          how a run ends, whoever ends it
+        `machine.moves.Writing.leave` the end of a lease, and the trace that the run keeps
         `machine.moves.Writing.count`, `machine.moves.Writing.verdict`: attempts, and the answer
 
         After a commit of events or of a child's end the caller calls `deliver`; if the caller dies, a
