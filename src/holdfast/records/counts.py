@@ -61,7 +61,7 @@ class DueRuns(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Scale(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """What is due, by type and tenant: the signal to add or remove workers.
+    """Due runs by type and tenant: the signal to add or remove workers.
 
     `more`: there are more types and tenants than SCALE_MAX; those with the oldest due runs are not certain to
     be among these.
