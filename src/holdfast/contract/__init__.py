@@ -99,8 +99,8 @@ from .workers import LIVE_SECONDS, Workers
 __all__ = [
     "Store", "OwnEngine", "Thread",
     # the parts
-    "Approvals", "Catalog", "Chores", "Counting", "Events", "Holding", "Keys", "Limits", "Outbox", "People", "Registry",
-    "Schedules", "Starting", "Workers",
+    "Approvals", "Catalog", "Chores", "Counting", "Events", "Holding", "Keys", "Limits", "Outbox", "People",
+    "Registry", "Schedules", "Starting", "Workers",
     # times and sizes
     "AUDIT_BATCH", "AUDIT_SECONDS", "AUDIT_SLACK_SECONDS", "KEY_KEEP_SECONDS", "PATTERNS_MAX", "USED_SECONDS",
     "COUNTED_TYPES_MAX", "DUE_COUNTED", "FOLD_MAX", "FOLD_SECONDS", "RATES_MAX", "RATE_SECONDS", "SCALE_MAX",
@@ -111,8 +111,8 @@ __all__ = [
 
 
 class Store(
-    Starting, Holding, People, Events, Approvals, Chores, Workers, Catalog, Counting, Outbox, Schedules, Registry,
-    Limits, Keys, Protocol,
+    Starting, Holding, People, Events, Approvals, Chores, Workers, Catalog, Counting, Outbox, Schedules,
+    Registry, Limits, Keys, Protocol,
 ):  # fmt: skip
     """A store keeps the whole contract. Each verb is one round trip and one commit unless it says otherwise.
 

@@ -164,8 +164,8 @@ class Catalog(Protocol):
         """
 
     async def stats(self) -> Stats:
-        """Counts by status, workers present in the last LIVE_SECONDS, runs that no worker can take. It is made
-        from `counts` and `scale`, and costs as much as they do.
+        """Counts by status, workers present in the last LIVE_SECONDS, runs that no worker can take. It is
+        made from `counts` and `scale`, and costs as much as they do.
         """
 
     async def stuck(self, limit: int = 100) -> Sequence[UUID]:

@@ -61,7 +61,7 @@ class DueRuns(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Scale(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """What is due, by type and tenant: the signal to add or remove workers.
+    """Due runs by type and tenant: the signal to add or remove workers.
 
     `more`: there are more types and tenants than SCALE_MAX; those with the oldest due runs are not certain to
     be among these.
@@ -73,7 +73,10 @@ class Scale(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Miscount(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """A kept count that differs from the rows."""
+    """A kept count that differs from the rows.
+
+    Tenant "": the count of all tenants together, where the counts of the tenants do not explain it.
+    """
 
     tenant: str
     type: str

@@ -159,7 +159,7 @@ def test_two_repairs_at_once_do_not_repair_twice(driver, monkeypatch):
 def test_a_repair_that_others_always_overtake_gives_up(driver, monkeypatch):
     driver.start()
     spoil(driver, "update workflow_count_change set number = 5")
-    monkeypatch.setattr("holdfast.stores.sqlite.counts.correct", lambda *_: False)
+    monkeypatch.setattr("holdfast.stores.sqlite.counts._correct", lambda *_: False)
     with pytest.raises(StoreError, match="others repair the counts"):
         driver.recount(repair=True)
 
@@ -208,7 +208,7 @@ def test_the_runs_of_an_older_file_are_counted(path):
             ("acme", "succeeded", 1, None),
             ("acme", "succeeded", 1, 1),
             ("acme", "pending", None, -1),
-        )  # fmt: skip
+        )
     ):
         old.execute(INSERT, (f"00000000-0000-7000-8000-00000000000{number}", tenant, status, end, gone))
     old.close()
@@ -223,7 +223,7 @@ def test_the_runs_of_an_older_file_are_counted(path):
     assert acme.by_status() == {"pending": 1, "succeeded": 1}
 
 
-@pytest.mark.spec("READ-4", "STORE-3")
+@pytest.mark.spec("READ-4")
 def test_a_commit_that_is_rolled_back_counts_nothing(path):
     """The change of the counts is in the commit of the run: both are there, or neither."""
 

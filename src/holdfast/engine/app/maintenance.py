@@ -68,8 +68,8 @@ class MaintenanceVerbs:
         return await examine(self.store)
 
     async def recount(self, *, repair: bool = False) -> Sequence[Miscount]:
-        """Compare the kept counts with all runs, which takes time, and return the differences. repair: correct
-        the counts too.
+        """Compare the kept counts with all runs, which takes time, and return the differences. repair:
+        correct the counts too.
         """
         await self._opened()
         return await self.store.recount(repair=repair)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
@@ -80,7 +81,7 @@ class CountVerbs:
             found, repairs = await self._recounted()
             if not repair or not found:
                 return found
-            if await self._write(lambda db, _, found=found, seen=repairs: correct(db, found, seen)):
+            if await self._write(partial(_correct, found, repairs)):
                 return found
         raise StoreError(f"{self.path}: others repair the counts too; wait until they have ended")
 
@@ -227,8 +228,9 @@ def _recounted_alone(path: str, checking: threading.Lock) -> tuple[list[Miscount
             db.close()
 
 
-def correct(db: Database, found: Sequence[Miscount], seen: int) -> bool:
+def _correct(found: Sequence[Miscount], seen: int, db: Database, now: Instant) -> bool:
     """Write differences as changes of the counts. False: somebody else has repaired them since `seen`."""
+    del now  # the changes are of no time: they are folded at once
     (repairs,) = db.one(SQL["repairs"]) or ("0",)
     if int(repairs) != seen:
         return False

@@ -179,7 +179,7 @@ def test_a_run_that_is_removed_in_several_commits_is_hidden_from_the_first_on(pa
 @pytest.mark.spec("TTL-1")
 @pytest.mark.parametrize(("row_seconds", "most"), [(0.004, 5), (0.0003, 80), (1e-9, 10_000)])
 def test_a_slice_lasts_as_long_as_it_may_however_long_a_row_takes(path, monkeypatch, row_seconds, most):
-    """A writer waits for at most one slice, of runs and of events. A hidden run is one more row, in its counts."""
+    """A writer waits for at most one slice, of runs and of events. A hidden run is a row of counts too."""
     slices = []
 
     async def story(store):

@@ -1,7 +1,7 @@
 """Folding: changes of the counts become part of the kept counts, and old minutes are forgotten.
 
-Changes of the same kind within ten seconds share a row, so there are few rows however many runs change. A slice
-of rows is one commit.
+Changes of the same kind within ten seconds share a row, so there are few rows however many runs change. A
+slice of rows is one commit.
 """
 
 from __future__ import annotations
