@@ -80,7 +80,7 @@ def without_counts(url: str) -> str:
         return url
     with psycopg.connect(url, autocommit=True) as connection:
         found = connection.execute(
-            "select tgname, tgrelid::regclass::text from pg_trigger where tgname like 'workflow_count%%'"
+            "select tgname, tgrelid::regclass::text from pg_trigger where tgname like 'counts_%'"
         ).fetchall()
         for name, table in found:
             connection.execute(f"drop trigger {name} on {table}".encode())

@@ -33,7 +33,8 @@ declare
 begin
     for name in
         select tablename from pg_tables where schemaname = 'workflow' and tablename <> 'workflow_schema'
-        order by tablename = 'workflow_count_change', tablename  -- the trail before its runs, last what these add
+        -- The trail before its runs, and last what their removal adds.
+        order by tablename = 'workflow_count_change', tablename
     loop
         execute format('delete from workflow.%I', name);
     end loop;

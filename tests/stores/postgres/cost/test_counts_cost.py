@@ -19,9 +19,10 @@ insert into workflow_run (
     id, tenant, type, status, priority, run_at, max_attempts, finished_at, waiting_on, deadline_at, rev,
     leased_by, lease_until
 )
-select gen_random_uuid(), 'tenant-' || n %% 2, case n %% 2 when 0 then 'shop.order.v1' else 'shop.refund.v1' end, s.status,
-    100, clock() + interval '1 year' + n * interval '1 us', 3, case when s.status = 'succeeded' then clock() end,
-    case when s.status = 'waiting' then 'sleep' end, case when s.status = 'waiting' then clock() + interval '1 day' end, 1,
+select gen_random_uuid(), 'tenant-' || n %% 2, 'shop.t' || n %% 2 || '.v1', s.status, 100,
+    clock() + interval '1 year' + n * interval '1 us', 3, case when s.status = 'succeeded' then clock() end,
+    case when s.status = 'waiting' then 'sleep' end,
+    case when s.status = 'waiting' then clock() + interval '1 day' end, 1,
     case when s.status = 'leased' then 'w' end, case when s.status = 'leased' then clock() end
 from unnest(array['succeeded', 'waiting', 'pending', 'leased']) as s (status)
 cross join generate_series(1, case when s.status = 'leased' then %s else %s end) as n
@@ -114,14 +115,15 @@ def test_due_runs_are_read_up_to_the_bound(session):
 
 CHANGES = """
 insert into workflow_count_change (tenant, type, from_status, to_status, number, at)
-select 'default', 'shop.order.v1', 'waiting', 'paused', 1, clock() - interval '1 minute' from generate_series(1, %s)
+select 'default', 'shop.order.v1', 'waiting', 'paused', 1, clock() - interval '1 minute'
+from generate_series(1, %s)
 """
 
 
 @pytest.mark.spec("READ-4")
 @pytest.mark.slow
 def test_folded_changes_that_vacuum_must_leave_are_not_read_again(driver, session):
-    """While a reader's transaction stays open, their index entries stay. Readers and folds begin behind them."""
+    """While a reader's transaction stays open, their index entries stay. Readers begin behind them."""
     with closing(Session(driver.clock.now)) as reader:
         reader.run("begin isolation level repeatable read")
         before = reader.call("counts", None)

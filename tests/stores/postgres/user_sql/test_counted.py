@@ -159,8 +159,8 @@ def _truncated(driver, user_sql):
 WAYS = {
     one.__name__.removeprefix("_"): one
     for one in (
-        _start, _cancel, _take, _take_by_prefix, _succeed, _fail, _retry, _retry_too_often, _give_back, _expire,
-        _delete, _change, _tell, _many, _refused, _rolled_back, _removed, _truncated,
+        _start, _cancel, _take, _take_by_prefix, _succeed, _fail, _retry, _retry_too_often, _give_back,
+        _expire, _delete, _change, _tell, _many, _refused, _rolled_back, _removed, _truncated,
     )
 }  # fmt: skip
 
@@ -252,7 +252,10 @@ def test_tables_functions_and_operators_of_the_role_deceive_no_trigger_of_the_co
     """One row at a time, and several in one statement."""
     user_sql.connection.execute(sql.SQL(SHADOWS).format(sql.Identifier(f"of_{role}")))
     add = "insert into workflow.workflow_run (type) values " + ", ".join(["(:'type')"] * 3)
-    take = "update workflow.workflow_run set status = 'leased', leased_by = 'p1', lease_until = workflow.clock() + '9 s'"
+    take = (
+        "update workflow.workflow_run set status = 'leased', leased_by = 'p1', "
+        "lease_until = workflow.clock() + '9 s'"
+    )
     end = "update workflow.workflow_run set status = 'succeeded' where status operator(pg_catalog.=) 'leased'"
     assert [user_sql(text, type=TYPE) for text in (add, take, end)] == [3, 3, 3]
     one = user_sql.one("insert into workflow.workflow_run (type) values (:'type') returning id", type=TYPE)

@@ -93,7 +93,7 @@ begin
     return null;
 end $$;
 
--- What leaves no mark in the status of a run is counted with its row of the trail.
+-- Retries and ends of leases leave no mark in the status of a run: they are counted with their rows of the trail.
 create or replace function count_told() returns trigger language plpgsql set search_path from current as $$
 begin
     perform refuse_other_table(tg_relid, 'workflow_event'::regclass);
