@@ -108,8 +108,10 @@ def costs(place: Any, rounds: int) -> None:
                 row = run("counts", *args, "--runs", runs, "--server", place.server_pid)
                 found[counted].append(row["own"] + row["server"])
         kept, bare = (statistics.median(found[counted]) for counted in (True, False))
+        low, bare_low = min(found[True]), min(found[False])
         say(
-            f"{name}: {kept:.1f} µs a run with counts, {bare:.1f} without: {100 * (kept / bare - 1):+.1f} % "
+            f"{name}: {kept:.1f} µs a run with counts, {bare:.1f} without: {100 * (kept / bare - 1):+.1f} %; "
+            f"the lowest {low:.1f} and {bare_low:.1f}: {100 * (low / bare_low - 1):+.1f} % "
             f"(with: {_all(found[True])}; without: {_all(found[False])})"
         )
 

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.lifecycle import Status
+from holdfast.records import Miscount
 from holdfast.testing.crashes import Crash
 from holdfast.testing.virtual import play
 from verify.checks.evidence import Evidence
@@ -155,3 +156,8 @@ def test_a_log_row_doubled_or_missing_is_found(evidence, doubled):
     at = row(evidence, run, "log", message="the early letter came")
     evidence.trail[run.id][at : at + 1] = [evidence.trail[run.id][at]] * 2 if doubled else []
     assert red(evidence) == {"TRAIL-1"}
+
+
+def test_a_count_that_differs_from_the_runs_is_found(evidence):
+    evidence.miscounts = [Miscount(tenant="default", type=JOURNEY, status="succeeded", kept=2, real=1)]
+    assert red(evidence) == {"READ-4"}

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from holdfast.contract import Store
 from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
-from holdfast.records import ANY, OutboxFilter, OutboxMessage, Run, RunFilter, Step, TrailEntry
+from holdfast.records import ANY, Miscount, OutboxFilter, OutboxMessage, Run, RunFilter, Step, TrailEntry
 from verify.environment.ledger import Entry
 from verify.workloads.workflows import AMOUNTS, LOGS
 
@@ -19,7 +19,7 @@ PAGE = 1000
 
 @dataclass(slots=True, kw_only=True)
 class Evidence:
-    """Runs with their steps and trails, messages, ledger entries in order, and acknowledged starts."""
+    """Runs with their steps and trails, messages, ledger entries in order, acknowledged starts, wrong counts."""
 
     runs: dict[UUID, Run] = field(default_factory=dict)
     steps: dict[UUID, list[Step]] = field(default_factory=dict)
@@ -27,6 +27,7 @@ class Evidence:
     outbox: list[OutboxMessage] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     acked: list[UUID] = field(default_factory=list)
+    miscounts: list[Miscount] = field(default_factory=list)
     amounts: dict[str, Callable[[dict[str, Any]], dict[str, int]]] = field(default_factory=lambda: AMOUNTS)
     # The log lines of a run of a type, in order.
     logs: Mapping[str, Callable[[Any], tuple[str, ...]]] = field(default_factory=lambda: LOGS)
@@ -91,4 +92,5 @@ async def gathered(store: Store, entries: list[Entry], acked: list[UUID], **more
     while messages := await store.outbox(OutboxFilter(tenant=ANY), PAGE, seq):
         evidence.outbox += messages
         seq = messages[-1].seq
+    evidence.miscounts += await store.recount()
     return evidence

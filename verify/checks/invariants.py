@@ -227,6 +227,11 @@ def living_overtaken(ev: Evidence) -> Iterator[str]:
     return (f"run {row.run}: the lease of {row.data['worker']} expired" for row in ev.rows("lease_expired"))
 
 
+def count_differs(ev: Evidence) -> Iterator[str]:
+    """READ-4: a kept count is not the number of runs."""
+    return (f"{one.kept} {one.status} of {one.type} for {one.tenant}: {one.real}" for one in ev.miscounts)
+
+
 INVARIANTS: dict[str, Invariant] = {
     "I1 acked start missing": acked_start_missing,
     "I2 run without a way on": no_way_on,
@@ -245,5 +250,6 @@ INVARIANTS: dict[str, Invariant] = {
     "OUT-1 message invented": relations.message_invented,
     "OUT-1 message out of order": relations.message_out_of_order,
     "TRAIL-1 log row doubled or missing": log_differs,
+    "READ-4 kept count differs": count_differs,
 }
 OVERTAKEN = {"E19 living worker overtaken": living_overtaken}

@@ -11,7 +11,7 @@ COUNTED_TYPES_MAX = 1000  # types in one answer of `counts`
 RATE_SECONDS = 2 * 86400.0  # how long counts per minute are kept
 RATES_MAX = 10_000  # counts per minute in one answer of `rates`
 FOLD_SECONDS = 10.0  # a change of the counts is folded when it is this old
-FOLD_MAX = 5000  # changes that one commit folds
+FOLD_MAX = 5000  # rows of changes that one commit folds
 SCALE_MAX = 1000  # types and tenants in one answer of `scale`
 DUE_COUNTED = 10_000  # due runs that are counted exactly, for each type and tenant
 
@@ -20,10 +20,10 @@ class Counting(Protocol):
     """Counts cost the same with a million runs as with few.
 
     Every commit that changes the status of runs, deletes, restores or removes them, also writes the change of
-    the counts, whoever makes the commit: a verb, a trigger for user SQL, a purge. A change is a small row of
-    its own, so commits do not wait for each other; `tick` folds such rows into the kept counts, at the latest
-    FOLD_SECONDS after they were written if a keeper runs. Every read adds the rows that are not folded yet:
-    folding is never visible.
+    the counts, whoever makes the commit: a verb, a trigger for user SQL, a purge. Changes are kept apart from
+    the counts, so commits do not wait for each other; `tick` folds them into the kept counts, at the latest
+    FOLD_SECONDS after they were written if a keeper runs. Every read adds the changes that are not folded
+    yet: folding is never visible. Without a keeper the changes stay bounded too.
 
     A run counts under its status while it is there and is not deleted. Happenings are counted in the minute,
     by the store's clock, of the commit: the trail entries created, succeeded, failed, cancelled, retried and
@@ -50,6 +50,6 @@ class Counting(Protocol):
     async def recount(self, *, repair: bool = False) -> Sequence[Miscount]:
         """Compare the kept counts by status with the rows, in one snapshot, and return the differences, by
         tenant, type and status. It reads all runs, so it takes time, and delays no other verb. repair: write
-        the differences as changes of the counts; what other commits change meanwhile stays right. Happenings
-        cannot be compared: their runs may be gone.
+        the differences as changes of the counts; what other commits change meanwhile stays right, and two
+        repairs at once correct once. Happenings cannot be compared: their runs may be gone.
         """

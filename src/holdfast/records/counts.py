@@ -73,7 +73,10 @@ class Scale(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Miscount(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """A kept count that differs from the rows."""
+    """A kept count that differs from the rows.
+
+    Tenant "": the count of all tenants together, where the counts of the tenants do not explain it.
+    """
 
     tenant: str
     type: str
