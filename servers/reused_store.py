@@ -21,8 +21,11 @@ from servers.postgres import postgres_for_tests
 _TEST_FUNCTIONS = """
 set search_path = workflow;
 create or replace function clock() returns timestamptz language sql stable as $$
-    select case when current_setting('holdfast.now', true) operator(pg_catalog.<>) ''
-        then workflow.moment(current_setting('holdfast.now', true)::bigint) else statement_timestamp() end
+    select case when pg_catalog.current_setting('holdfast.now', true) operator(pg_catalog.<>) ''
+        then pg_catalog.timestamptz '1970-01-01 00:00:00+00' operator(pg_catalog.+) (
+            pg_catalog.current_setting('holdfast.now', true)::bigint
+            operator(pg_catalog.*) interval '1 microsecond'
+        ) else pg_catalog.statement_timestamp() end
 $$;
 grant execute on function workflow.moment(bigint) to public;
 -- Makes the function `wipe` with one static statement for each table, which is planned once in a session.

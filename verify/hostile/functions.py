@@ -191,6 +191,14 @@ class Functions(Source):
             ("waiting_on(%s, %s)", (s.text(), None)),
             ("held_back(%s, %s)", (run, s.text())),
             ("stuck(%s)", (s.one([1, 100, 0, -1]),)),
+            ("counts(%s)", (s.text(),)),
+            ("scale(%s, %s)", (s.text(), s.one([1, 100, 0, -1, 2**31 - 1]))),
+            (
+                "rates(%s, %s, %s, %s)",
+                (s.text(), s.one([0, -1, 2**63 - 1, None]), s.one([None, 0, -(2**63)]), s.one([1, 0, -1])),
+            ),
+            ("fold_counts(%s)", (s.one([1, 5000, 0, -1, 2**31 - 1]),)),
+            ("recount(%s)", (s.one([True, False, None]),)),
         ]
         return self._call("readers", *_spread(s.one(calls)))
 

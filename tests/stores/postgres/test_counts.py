@@ -16,6 +16,7 @@ from holdfast.contract import (
     RATES_MAX,
     SCALE_MAX,
 )
+from holdfast.errors import UsageError
 from holdfast.records import ANY, Ask, Chore, Miscount, NewRun
 from holdfast.testing.contract.driver import TYPE
 from holdfast.testing.contract.test_counts import assert_counts, counted, fold, totals
@@ -57,6 +58,21 @@ def test_the_types_with_the_most_runs_are_named_and_the_rest_is_one(driver):
         assert found.by_status() == {"pending": COUNTED_TYPES_MAX + 5 + 11}
         driver.clock.turn(FOLD_SECONDS)
         fold(driver)
+
+
+@pytest.mark.spec("READ-4")
+def test_the_empty_name_is_no_tenant_and_sees_nothing(driver):
+    """The counts of all tenants are kept under it."""
+    driver.start()
+    driver.clock.turn(FOLD_SECONDS)
+    fold(driver)
+    (found,) = execute("select workflow.counts('')").fetchone()
+    (rates,) = execute("select workflow.rates('', 0, null, 9)").fetchone()
+    assert (found["by_type"], found["totals"], rates) == ({}, {}, [])
+    with pytest.raises(UsageError, match="tenant"):
+        driver.start(tenant="")
+    with pytest.raises(psycopg.Error, match="tenant"):
+        execute("insert into workflow.workflow_run (type, tenant) values ('a.b.v1', '')")
 
 
 @pytest.mark.spec("READ-4")

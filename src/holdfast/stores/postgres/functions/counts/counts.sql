@@ -7,12 +7,18 @@ create or replace function rates_max() returns integer language sql immutable as
 create or replace function scale_max() returns integer language sql immutable as 'select 1000';
 create or replace function due_counted() returns integer language sql immutable as 'select 10000';
 
+-- The tenant under which counts are kept. No tenant has the name '', so it sees nothing.
+create or replace function kept_for(tenant text) returns text language sql immutable as $$
+    select case when tenant is null then '' when tenant <> '' then tenant end
+$$;
+
 -- Runs by type and status, and happenings by type, of a tenant or of all. If there are too many types, those with the
 -- most runs are named, then those to which the most has happened; the rest is under the type ''.
 create or replace function counts(tenant text) returns json language plpgsql stable
 set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     past bigint := folded_past();
+    whose text := kept_for(tenant);
 begin
     return (
         with changes as (
@@ -20,7 +26,7 @@ begin
             where x.seq > past and (counts.tenant is null or x.tenant = counts.tenant)
         ), runs as (
             select n.type, n.status as name, sum(n.number) as number from (
-                select c.type, c.status, c.number from workflow_count as c where c.tenant = coalesce(counts.tenant, '')
+                select c.type, c.status, c.number from workflow_count as c where c.tenant = whose
                 union all
                 select x.type, s.status, s.sign * x.number
                 from changes as x cross join lateral (values (x.from_status, -1), (x.to_status, 1)) as s (status, sign)
@@ -30,7 +36,7 @@ begin
         ), happenings as (
             select n.type, n.what as name, sum(n.number) as number from (
                 select r.type, r.what, r.number from workflow_rate as r
-                where r.tenant = coalesce(counts.tenant, '') and r.minute = '-infinity'
+                where r.tenant = whose and r.minute = '-infinity'
                 union all
                 select x.type, x.what, x.number from changes as x where x.what is not null
             ) as n
@@ -88,6 +94,7 @@ create or replace function rates(tenant text, since bigint, until bigint, lim in
 set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     past bigint := folded_past();
+    whose text := kept_for(tenant);
     first timestamptz := greatest(minute_of(moment(since)), '0001-01-01 00:00:00+00');
     last timestamptz := coalesce(moment(until), 'infinity');
     most integer := greatest(0, least(lim, rates_max()));
@@ -99,7 +106,7 @@ begin
             select n.minute, n.type, n.what, sum(n.number) as number from (
                 (
                     select r.minute, r.type, r.what, r.number from workflow_rate as r
-                    where r.tenant = coalesce(rates.tenant, '') and r.minute >= first and r.minute <= last
+                    where r.tenant = whose and r.minute >= first and r.minute <= last
                     order by r.minute, r.type, r.what limit most
                 ) union all
                 select minute_of(x.at), x.type, x.what, x.number from workflow_count_change as x

@@ -28,6 +28,7 @@ language plpgsql set search_path from current set plan_cache_mode = force_generi
 set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     now timestamptz := clock();
+    most bigint := greatest(0, lim);
     given bigint;
     folded integer;
     ends_before xid8;
@@ -48,7 +49,7 @@ begin
     with taken as materialized (
         delete from workflow_count_change as c
         where c.ctid = any(array(
-            select t.ctid from workflow_count_change as t where t.seq > coalesce(mark.past, 0) order by t.seq limit lim
+            select t.ctid from workflow_count_change as t where t.seq > coalesce(mark.past, 0) order by t.seq limit most
         ))
         returning c.tenant, c.type, c.from_status, c.to_status, c.what, c.number, c.at
     ), counted as (
@@ -80,9 +81,9 @@ begin
     -- Old minutes are forgotten, as many as a fold can add.
     delete from workflow_rate as r where r.ctid = any(array(
         select t.ctid from workflow_rate as t
-        where t.minute > '-infinity' and t.minute <= now - rate_age() order by t.minute limit 2 * lim
+        where t.minute > '-infinity' and t.minute <= now - rate_age() order by t.minute limit 2 * most
     ));
-    if folded < lim and given is not null then
+    if folded < most and given is not null then
         -- All changes that were visible are gone. So are those up to `next`, if their transactions had ended before.
         if mark.id is null then
             insert into workflow_count_fold (id, past, next, next_xid) values (1, 0, given, pg_current_xact_id());
