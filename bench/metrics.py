@@ -77,7 +77,8 @@ def compare(args: argparse.Namespace, place: stores.Place) -> None:
         pairs = [one / other for one, other in zip(times, found[kinds[0][0]], strict=True)]
         print(
             f"{place.name} {kind:8} {statistics.median(times):7.1f} us a step  "
-            f"{statistics.median(times) / base:.3f} (pairs {statistics.median(pairs):.3f})  {times}"
+            f"{statistics.median(times) / base:.3f} (pairs {statistics.median(pairs):.3f}, "
+            f"least {min(times) / min(found[kinds[0][0]]):.3f})  {times}"
         )
 
 

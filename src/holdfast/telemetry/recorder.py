@@ -17,7 +17,7 @@ from holdfast.engine.app.app import App
 from holdfast.engine.measures import Measures, Several, Slots
 
 from . import catalog
-from .catalog import LABELS_MAX, OTHER, Metric
+from .catalog import DURATION, LABELS_MAX, OTHER, Metric
 
 # Words of an execution's end, as the engine has them, and as they are shown.
 OUTCOMES = {
@@ -148,11 +148,11 @@ class Recorder(Measures):
         self._resumes.add((self._type(type_),), late_seconds)
 
     def tried(self, type_: str, outcome: str, seconds: float) -> None:
-        # The one call for every step: a known series is found without another look at its labels.
-        steps, labels = self._steps, (type_, outcome)
-        if labels not in steps.series:
-            labels = self._type(type_), outcome
-        steps.add(labels, seconds)
+        # This is called for every step: it is written out, and finds a known series at once.
+        found = self._steps.series.get((type_, outcome)) or self._steps.made((self._type(type_), outcome))
+        with self._lock:
+            found.counts[bisect_left(DURATION, seconds)] += 1
+            found.total += seconds
         if outcome == "retried":
             self._retries.add((self._type(type_),))
 

@@ -83,7 +83,10 @@ class StoreReader:
             return [_up(1), *await read(self.store, tenant, tenants=tenants)]
         except HoldfastError as error:
             log.warning("cannot read the metrics of the store: %s", error)
-            return [_up(0)]
+        except Exception:
+            # Any error: the metrics of the process are shown all the same.
+            log.exception("cannot read the metrics of the store")
+        return [_up(0)]
 
 
 _readers: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[StoreClient, StoreReader]] = (

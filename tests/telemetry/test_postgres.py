@@ -1,0 +1,71 @@
+"""Metrics with a real Postgres: a played life, the server beside a worker, and a database that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast as hf
+from holdfast.telemetry import measure, store_wide
+from holdfast.telemetry.prometheus import exposition
+from holdfast.telemetry.recorder import Recorder
+from holdfast.telemetry.serving import MetricsServer
+from tests.engine.measures.scraped import parsed, values
+from tests.telemetry.test_serving import get
+
+TYPE = "shop.order.v1"
+
+
+async def life(app, url):
+    """Execute three runs that sleep once; then scrape from here and from the server's own thread."""
+
+    @app.workflow(TYPE)
+    async def order(ctx):
+        await ctx.step("a", lambda: 1)
+        await ctx.sleep(0.01)
+
+    async with app.worker():
+        for run in [await app.start(order) for _ in range(3)]:
+            await run.result(30)
+        await app.start(order, delay=1000)
+        here, beside = await exposition(app, process=False), await asyncio.to_thread(get, url)
+    await app.close()
+    return parsed(here[1]), parsed(beside[1])
+
+
+@pytest.mark.slow
+@pytest.mark.spec("OPS-2")
+def test_a_life_on_postgres_is_counted_as_on_other_stores(postgres_database):
+    app, recorder = hf.App(postgres_database.url, name="test"), Recorder()
+    measure(app, recorder)
+    with MetricsServer(app, 0, store=True) as server:
+        for found in asyncio.run(life(app, server.url)):
+            assert found["holdfast_store_up",] == 1
+            assert found["holdfast_runs_started_total", TYPE] == 4
+            assert found["holdfast_runs_finished_total", TYPE, "succeeded"] == 3
+            assert found["holdfast_runs_open", TYPE, "pending"] == 1
+            assert (found["holdfast_due_runs", TYPE], found["holdfast_workers",]) == (0, 1)
+    found = values(recorder)
+    assert found["executions_total", TYPE, "parked"] == found["executions_total", TYPE, "succeeded"] == 3
+    assert found["claim_latency_seconds_count", TYPE] == 6
+    assert found["resume_latency_seconds_count", TYPE] == 3
+    assert found["resume_latency_seconds_sum", TYPE] > found["claim_latency_seconds_sum", TYPE] / 10
+    assert found["store_call_seconds_count", "commit"] >= 3
+    assert ("engine_errors_total",) in found
+    assert found["engine_errors_total",] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.spec("OPS-2")
+def test_a_database_that_cannot_be_reached_is_down_within_the_deadline(postgres_database):
+    app = hf.App(postgres_database.url.replace(postgres_database.name, "no_such_database"), name="test")
+
+    async def look():
+        began = asyncio.get_running_loop().time()
+        _, exposed = await exposition(app)
+        return parsed(exposed), asyncio.get_running_loop().time() - began
+
+    found, seconds = asyncio.run(look())
+    assert found["holdfast_store_up",] == 0
+    assert seconds < store_wide.DEADLINE_SECONDS + 2
