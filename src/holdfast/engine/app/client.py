@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Unpack, overload
 from uuid import UUID
 
@@ -25,7 +26,7 @@ from holdfast.arguments import (
 )
 from holdfast.bounds import slices
 from holdfast.clipped import clipped
-from holdfast.codec import untyped
+from holdfast.codec import Written, untyped
 from holdfast.contract import Store
 from holdfast.engine.definitions import RESERVED, Defined, newest
 from holdfast.engine.options import StartOptions
@@ -181,7 +182,10 @@ class StoreClient(
             workflow, params, *rest = check_start(start)
             known = await self._workflow(workflow, look=look)
             options = self._bound(check_options(rest[0] if rest else {}))
-            new = self._stamped(new_run(self.world, known, params, **options))
+            make = partial(new_run, self.world, known, params, **options)
+            # a large text of a caller over HTTP: nothing else may wait while its type is checked
+            large = isinstance(params, Written)
+            new = self._stamped(await self.world.thread(make, separate=True) if large else make())
         except UsageError as error:
             return error
         return new, known if isinstance(known, Defined) else None
