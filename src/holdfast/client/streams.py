@@ -23,7 +23,9 @@ SILENT_SECONDS = 45.0  # the server sends a comment every 15 s: after this time 
 STEADY_SECONDS = 2.0  # a stream that was open for so long was a good one
 EVENT_BYTES = 16 * 1024 * 1024
 _LARGE = f"the server has sent an event of more than {EVENT_BYTES:,} bytes"
-_AGAIN = frozenset({Code.SHUTTING_DOWN, Code.STORE_UNAVAILABLE, Code.STREAMS_LIMIT, Code.RATE_LIMIT})
+_AGAIN = frozenset(
+    {Code.SHUTTING_DOWN, Code.SERVER_FULL, Code.STORE_UNAVAILABLE, Code.STREAMS_LIMIT, Code.RATE_LIMIT}
+)
 
 
 class End(msgspec.Struct, frozen=True):

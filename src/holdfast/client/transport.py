@@ -55,7 +55,7 @@ _AWAY = frozenset({502, 503, 504})
 _OF_PROXIES = {413: Code.TOO_LARGE, 429: Code.RATE_LIMIT, 431: Code.HEAD_TOO_LARGE}
 _CODES = frozenset(Code)
 # Refusals after which nothing was done.
-_NOTHING_DONE = frozenset({Code.RATE_LIMIT, Code.STREAMS_LIMIT, Code.SHUTTING_DOWN})
+_NOTHING_DONE = frozenset({Code.RATE_LIMIT, Code.STREAMS_LIMIT, Code.SHUTTING_DOWN, Code.SERVER_FULL})
 
 Query = Sequence[tuple[str, str]]
 

@@ -52,6 +52,7 @@ class Code(StrEnum):
     INTERNAL = "internal"
     STORE_UNAVAILABLE = "store-unavailable"
     SHUTTING_DOWN = "shutting-down"
+    SERVER_FULL = "server-full"
 
 
 class Cause(NamedTuple):
@@ -167,6 +168,12 @@ CAUSES: Mapping[Code, Cause] = {
     ),
     Code.SHUTTING_DOWN: Cause(
         503, "The server is stopping", "Send the request to another server.", retryable=True
+    ),
+    Code.SERVER_FULL: Cause(
+        503,
+        "The server has too many connections",
+        "Nothing was done. Send the request again later, or to another server.",
+        retryable=True,
     ),
 }
 
