@@ -83,7 +83,8 @@ CAUSES: Mapping[Code, Cause] = {
     Code.HOST_REFUSED: Cause(
         403,
         "The Host header is not a loopback name",
-        "A server without API keys answers only requests to localhost, 127.0.0.1 or [::1].",
+        "A server without API keys answers only requests to localhost, 127.0.0.1 or [::1], and none that a "
+        "proxy has passed on.",
     ),
     Code.ORIGIN_REFUSED: Cause(
         403,
