@@ -97,7 +97,7 @@ async def _stream(
     request = transport.request("trail_of_all" if run is None else "trail", path=path, query=query)
     headers = {"accept": "text/event-stream", "cache-control": "no-store", "last-event-id": str(after)}
     async with AsyncExitStack() as stack:
-        opening = transport.opened(request, SILENT_SECONDS, headers)
+        opening = transport.opened(request, SILENT_SECONDS, headers, long=True)
         async with in_time(until - transport.world.monotonic()):
             response = await stack.enter_async_context(opening)
             problem = None if response.status_code in {200, 204} else await transport.problem_of(response)
