@@ -21,6 +21,7 @@ from . import bounds, typed_dicts
 from .decoding import custom_class, decode_untyped, decoded
 from .errors import BadValue, TooLarge
 from .escaping import escaped
+from .large_json import rewritten
 from .records import Json
 from .roundtrip import DEEPER, KEY_SHOWN, changed, deeper, offence, repeated_key
 
@@ -53,6 +54,12 @@ _encoder = msgspec.json.Encoder(enc_hook=_enc_hook)
 _any = msgspec.json.Decoder()
 
 
+class Written(msgspec.Struct, frozen=True):
+    """A value as checked, compact JSON text, in place of the value: `encode` of any codec takes it."""
+
+    text: Json
+
+
 class Codec:
     """An encoder and decoder for values of one annotated type."""
 
@@ -78,6 +85,10 @@ class Codec:
 
     def encode(self, value: Any, what: str) -> Json:
         """Return the JSON text of `value`; BadValue or TooLarge names `what` and the field."""
+        if isinstance(value, Written):
+            if not self.typed and len(value.text) <= self._limit:
+                return value.text
+            value = decode_untyped(value.text)
         return self.record(value, what)[0]
 
     def record(self, value: Any, what: str) -> tuple[Json, Any]:
@@ -243,6 +254,27 @@ def parse(text: str | bytes, what: str, *, repeated: bool = True) -> Any:
     if repeated and (key := repeated_key(encoded)) is not None:
         raise BadValue(f"{what} has the key {escaped(repr(key), KEY_SHOWN)} twice in one object")
     return value
+
+
+def written(text: bytes, what: str) -> Written:
+    """Check a JSON text as `parse` and `encode` do, in pieces: see `large_json`. The cost is that of both."""
+    _limited(text, what, bounds.VALUE_BYTES)
+    if deeper(text):
+        raise BadValue(f"{what} {DEEPER}")
+
+    def read(piece: bytes) -> Json:
+        return untyped.encode(parse(piece, what), what)
+
+    try:
+        found = rewritten(text, read)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise BadValue(f"{what} is not JSON: {_said(error)}") from None
+    except RecursionError:
+        raise BadValue(f"{what} {DEEPER}") from None
+    if found.startswith(MARK):
+        raise BadValue(f"{what} begins with the key {RESERVED!r}, which marks encrypted values: rename the key")
+    _limited(found, what, bounds.VALUE_BYTES)
+    return Written(found)
 
 
 def annotated(function: Callable[..., Any]) -> dict[str, Any]:

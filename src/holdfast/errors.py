@@ -117,7 +117,7 @@ class KeyReused(Conflict):
     def __init__(self, key: str, run_id: UUID) -> None:
         super().__init__(
             f"key {key!r} belongs to run {run_id}, which has another type or other params: "
-            f"use another key, or repeat the same call"
+            f"another key would start another run; give one only for other work"
         )
         self.key, self.run_id = key, run_id
 

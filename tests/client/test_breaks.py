@@ -135,7 +135,7 @@ async def test_a_follower_that_stops_gives_its_connection_back(server):
     async with server.client() as client:
         handle = await client.start("shop.order.v1", {"id": 1})
         await taken(client.follow(handle.id), 1)
-        pool = client._transport._client()._transport._pool
+        pool = client._transport._client(long=True)._transport._pool
         assert [one for one in pool.connections if not one.is_idle()] == []
 
 

@@ -8,6 +8,7 @@ import time
 import pytest
 
 import holdfast as hf
+from holdfast.client import transport
 from holdfast.client.operations import OPERATIONS
 from tests.client.kit import Serving
 
@@ -211,3 +212,41 @@ async def test_too_few_answers_to_many_starts_are_an_error_of_ours(lossy):
         lossy.faults.refuse = [(200, [], b'{"items":[]}')]
         with pytest.raises(hf.StoreError, match="0 of 2 starts"):
             await client.start_many([("shop.quick.v1", 1), ("shop.quick.v1", 2)])
+
+
+@pytest.mark.spec("HTTP-9")
+async def test_waiting_calls_leave_connections_to_all_others(lossy, monkeypatch):
+    monkeypatch.setattr(transport, "CONNECTIONS", 2)
+    async with lossy.client(timeout=5) as client:
+        handles = [await client.start("shop.order.v1", {"id": n}) for n in range(6)]
+        waiting = [asyncio.create_task(one.result(30)) for one in handles[:5]]
+        follower = asyncio.create_task(anext(client.follow(handles[5].id, after=99)))
+        while lossy.api.api.streams.count < 6:
+            await asyncio.sleep(0.01)
+        began = time.monotonic()
+        last = await client.start("shop.quick.v1", 1)
+        assert (await client.cancel(last.id)).status == "cancelled"
+        assert time.monotonic() - began < 4
+        for one in handles:
+            await client.cancel(one.id)
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+        assert {type(one) for one in ended} == {hf.RunCancelled}
+        follower.cancel()
+        await asyncio.wait([follower])
+
+
+@pytest.mark.spec("HTTP-9")
+async def test_a_call_that_gets_no_connection_was_not_sent(lossy, monkeypatch):
+    monkeypatch.setattr(transport, "LONG_CONNECTIONS", 1)
+    async with lossy.client(timeout=0.5) as client:
+        handle = await client.start("shop.order.v1", {"id": 1})
+        waiting = asyncio.create_task(handle.result(30))
+        while not lossy.api.api.streams.count:
+            await asyncio.sleep(0.01)
+        pool = client._transport
+        request = pool.request("result", path={"run": handle.id}, query=[("wait", "9")])
+        with pytest.raises(transport.Lost, match="all 1 connections of this client are in use") as lost:
+            await pool._sent(request, pool.world.monotonic() + 0.5, long=True)
+        assert not lost.value.sent
+        waiting.cancel()
+        await asyncio.wait([waiting])

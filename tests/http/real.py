@@ -14,7 +14,7 @@ from holdfast.http.serving import Server
 
 
 @contextmanager
-def served(app, *, prepare=None, proxies=(), **options):
+def served(app, *, prepare=None, proxies=(), connections=None, **options):
     """Serve an app; yield its port, and a function that runs coroutine functions on the server's loop."""
     loop, ready, stop, found = asyncio.new_event_loop(), threading.Event(), asyncio.Event(), {}
 
@@ -22,7 +22,7 @@ def served(app, *, prepare=None, proxies=(), **options):
         await app.store.open()
         if prepare is not None:
             await prepare()
-        server = Server(asgi(app, **options), "127.0.0.1", 0, proxies=proxies)
+        server = Server(asgi(app, **options), "127.0.0.1", 0, proxies=proxies, connections=connections)
         await server.begin()
         found["port"], found["server"] = server.port, server
         ready.set()

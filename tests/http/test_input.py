@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from holdfast import codec
 from holdfast.http import parsing
 from holdfast.http.operation import all_operations
 from holdfast.http.problems import CAUSES, Code
@@ -147,7 +148,7 @@ def test_the_word_null_is_no_value(input_kit):
 @pytest.mark.spec("HTTP-4")
 def test_every_code_has_a_cause():
     assert set(CAUSES) == set(Code)
-    assert all(400 <= cause.status < 500 or code in {"internal", "store-unavailable", "shutting-down"}
+    assert all(400 <= cause.status < 500 or code in {"internal", "store-unavailable", "shutting-down", "server-full"}
                for code, cause in CAUSES.items())  # fmt: skip
 
 
@@ -188,3 +189,35 @@ def test_a_large_body_is_parsed_in_a_thread(size, is_in_thread, monkeypatch):
         assert kit.ask("POST", "/runs", key, json=body).status_code == 201
         assert kit.ask("POST", "/runs", key, json={**body, "odd": 1}).status_code == 422
         assert [one is not loop for one in threads] == [is_in_thread] * 2
+
+
+@pytest.mark.spec("HTTP-4")
+@pytest.mark.parametrize("batch", [False, True])
+def test_large_values_are_never_built_on_the_event_loop(batch, monkeypatch):
+    """Not their first reading, nor the making of the run. No call builds all of a large value."""
+    sizes, original = {}, codec.decode_untyped
+
+    def noting(text):
+        thread = threading.current_thread()
+        sizes[thread] = max(sizes.get(thread, 0), len(text))
+        return original(text)
+
+    monkeypatch.setattr(codec, "decode_untyped", noting)
+
+    async def here():
+        return threading.current_thread()
+
+    with Kit() as kit:
+        key, loop = kit.key(), kit.run(here)
+        if batch:
+            params = [[[[]] * 10] * 500] * 1
+            body = {"starts": [{"type": RUN, "params": params}] * 40}
+            answer = kit.ask("POST", "/runs/batch", key, json=body)
+            runs = [one["run"]["id"] for one in answer.json()["items"]]
+        else:
+            params = [[[[]] * 10] * 500] * 40
+            runs = [kit.ask("POST", "/runs", key, json={"type": RUN, "params": params}).json()["id"]]
+        assert max(sizes.get(loop, 0), 1) < 1000
+        assert max(sizes.values()) <= 2 * parsing.LARGE_BYTES + 4
+        stored = kit.ask("GET", f"/runs/{runs[-1]}", key).json()
+        assert stored["params"] == params

@@ -70,6 +70,15 @@ def test_a_server_without_keys_answers_to_loopback_names_only(host, open_kit):
         assert (response.status_code, response.json()["code"]) == (403, "host-refused")
 
 
+@pytest.mark.spec("TEN-3")
+@pytest.mark.parametrize("name", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via", "x-forwarded-proto"])
+def test_a_server_without_keys_answers_no_proxy(name, open_kit):
+    """A proxy on the same machine would let everyone in, whatever Host it sends."""
+    response = open_kit.ask("GET", "/runs", headers={"host": "localhost", name: "203.0.113.9"})
+    assert (response.status_code, response.json()["code"]) == (403, "host-refused")
+    assert "came through a proxy" in response.json()["detail"]
+
+
 @pytest.fixture(scope="module")
 def open_kit():
     with Kit(open=True, check_host=True) as kit:

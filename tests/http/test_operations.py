@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from holdfast.http.examples import EXAMPLES
@@ -258,3 +260,34 @@ def test_paths_and_methods_that_do_not_exist(kit):
     assert odd.status_code == 405
     assert odd.headers["allow"] == "GET, POST, HEAD"
     assert kit.ask("HEAD", "/runs", key).content == b""
+
+
+@pytest.mark.spec("TEN-3")
+def test_a_new_secret_gives_no_more_than_the_caller_has(kit):
+    """Rotating a key is as good as making one: its end and its limits are those of the key."""
+    in_an_hour = int((time.time() + 3600) * 1_000_000)
+    limits = {"expires_at": in_an_hour, "rate": 5.0, "open_runs_max": 10}
+    admin = kit.key(**limits)
+    within = kit.key(**{**limits, "rate": 4.0, "expires_at": in_an_hour - 1_000_000, "open_runs_max": 9})
+    assert kit.ask("POST", f"/keys/{within.split('_')[1]}/rotate", admin, json={}).status_code == 200
+    assert kit.ask("POST", f"/keys/{admin.split('_')[1]}/rotate", admin, json={}).status_code == 200
+    wider = [
+        {**limits, "expires_at": None}, {**limits, "rate": None}, {**limits, "open_runs_max": None},
+        {**limits, "expires_at": in_an_hour + 1_000_000}, {**limits, "rate": 6.0}, {**limits, "open_runs_max": 11},
+    ]  # fmt: skip
+    kit.api.access._buckets.clear()
+    for options in wider:
+        kit.api.access._buckets.clear()  # the rate of the administrator is not what is tested
+        key = kit.key(**options)
+        refused = kit.ask("POST", f"/keys/{key.split('_')[1]}/rotate", admin, json={})
+        assert (refused.status_code, refused.json()["code"]) == (403, "scope-missing"), options
+        assert "cannot give more than it has itself" in refused.json()["detail"]
+        assert kit.ask("GET", "/whoami", key).status_code == 200  # it has its old secret
+
+
+@pytest.mark.spec("TEN-3")
+def test_an_administrator_revokes_any_key_of_the_tenant_but_an_operators(kit):
+    admin = kit.key(Scope.ADMIN)
+    more, operator = kit.key(), kit.key(Scope.OPERATOR, Scope.RUNS_READ)
+    assert kit.ask("POST", f"/keys/{more.split('_')[1]}/revoke", admin).status_code == 200
+    assert kit.ask("POST", f"/keys/{operator.split('_')[1]}/revoke", admin).status_code == 403

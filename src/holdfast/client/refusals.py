@@ -59,6 +59,7 @@ _PLAIN: Mapping[str, type[HoldfastError]] = {
     Code.ORIGIN_REFUSED: errors.NotAllowed,
     Code.STORE_UNAVAILABLE: errors.Unavailable,
     Code.SHUTTING_DOWN: errors.Unavailable,
+    Code.SERVER_FULL: errors.Unavailable,
     Code.BODY_TOO_SLOW: errors.Unavailable,
 }
 _NAMED: Mapping[str, Callable[[str], HoldfastError]] = {

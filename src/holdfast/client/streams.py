@@ -23,7 +23,9 @@ SILENT_SECONDS = 45.0  # the server sends a comment every 15 s: after this time 
 STEADY_SECONDS = 2.0  # a stream that was open for so long was a good one
 EVENT_BYTES = 16 * 1024 * 1024
 _LARGE = f"the server has sent an event of more than {EVENT_BYTES:,} bytes"
-_AGAIN = frozenset({Code.SHUTTING_DOWN, Code.STORE_UNAVAILABLE, Code.STREAMS_LIMIT, Code.RATE_LIMIT})
+_AGAIN = frozenset(
+    {Code.SHUTTING_DOWN, Code.SERVER_FULL, Code.STORE_UNAVAILABLE, Code.STREAMS_LIMIT, Code.RATE_LIMIT}
+)
 
 
 class End(msgspec.Struct, frozen=True):
@@ -95,7 +97,7 @@ async def _stream(
     request = transport.request("trail_of_all" if run is None else "trail", path=path, query=query)
     headers = {"accept": "text/event-stream", "cache-control": "no-store", "last-event-id": str(after)}
     async with AsyncExitStack() as stack:
-        opening = transport.opened(request, SILENT_SECONDS, headers)
+        opening = transport.opened(request, SILENT_SECONDS, headers, long=True)
         async with in_time(until - transport.world.monotonic()):
             response = await stack.enter_async_context(opening)
             problem = None if response.status_code in {200, 204} else await transport.problem_of(response)

@@ -44,8 +44,12 @@ PROXY = (
     "HTTP proxy, or name the server in NO_PROXY"
 )
 CONNECT_SECONDS = 10.0
+POOL_SHARE = 0.9  # of the time to connect: the longest wait for a free connection
 MOMENT_SECONDS = 0.001  # the shortest time limit
 CONNECTIONS, KEPT = 100, 20  # at once; kept open between requests
+# Long polls and streams have connections of their own, or a hundred of them would hold up every other call. A
+# server gives a key no more than so many.
+LONG_CONNECTIONS = 1_000
 ANSWER_BYTES = 64 * 1024 * 1024
 RETRY_SECONDS, RETRY_SECONDS_MAX = 0.1, 5.0  # the delay before a retry, doubling
 LAST_TRY_SECONDS = 0.2  # a retry that has less time left would only hide the answer of the try before it
@@ -56,7 +60,7 @@ _AWAY = frozenset({502, 503, 504})
 _OF_PROXIES = {413: Code.TOO_LARGE, 429: Code.RATE_LIMIT, 431: Code.HEAD_TOO_LARGE}
 _CODES = frozenset(Code)
 # Refusals after which nothing was done.
-_NOTHING_DONE = frozenset({Code.RATE_LIMIT, Code.STREAMS_LIMIT, Code.SHUTTING_DOWN})
+_NOTHING_DONE = frozenset({Code.RATE_LIMIT, Code.STREAMS_LIMIT, Code.SHUTTING_DOWN, Code.SERVER_FULL})
 
 Query = Sequence[tuple[str, str]]
 
@@ -89,7 +93,8 @@ class Transport:
         if self._key is not None and not insecure:
             warn_of_plain_text(self.url)
         self.timeout_seconds = check_duration("timeout", timeout)
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, httpx2.AsyncClient]]
+        self._clients = WeakKeyDictionary()  # by whether they are for long requests
 
     def request(
         self,
@@ -121,7 +126,7 @@ class Transport:
         while True:
             delay, error = self.delay(tries), HoldfastError()
             try:
-                status, text = await self._sent(request, until)
+                status, text = await self._sent(request, until, long=wait > 0)
             except Lost as lost:
                 error = said or self.unreachable(str(lost))
                 again = not lost.sent or request.operation.repeatable
@@ -143,10 +148,10 @@ class Transport:
         longest: float = min(RETRY_SECONDS * 2 ** min(tries, 10), RETRY_SECONDS_MAX)
         return longest * (0.5 + self.world.chance() / 2)
 
-    async def _sent(self, request: Request, until: float) -> tuple[int, bytes]:
+    async def _sent(self, request: Request, until: float, *, long: bool) -> tuple[int, bytes]:
         """Send the request once; return the status and the body of the answer."""
         left = until - self.world.monotonic()
-        async with in_time(left), self.opened(request, max(MOMENT_SECONDS, left)) as response:
+        async with in_time(left), self.opened(request, max(MOMENT_SECONDS, left), long=long) as response:
             return response.status_code, await self._body(response)
 
     async def _body(self, response: httpx2.Response) -> bytes:
@@ -164,15 +169,21 @@ class Transport:
         request: Request,
         read_seconds: float,
         headers: Mapping[str, str] | None = None,
+        *,
+        long: bool,
     ) -> AsyncIterator[httpx2.Response]:
-        """Send the request, and yield the answer while its body arrives. Lost when there is none."""
+        """Send the request, and yield the answer while its body arrives. Lost when there is none. long: a
+        long poll or a stream.
+        """
         library = _library()
-        timeout = library.Timeout(read_seconds, connect=min(CONNECT_SECONDS, read_seconds))
+        connect = min(CONNECT_SECONDS, read_seconds)
+        # A wait for a free connection ends before the time limit, which could not tell that nothing was sent.
+        timeout = library.Timeout(read_seconds, connect=connect, pool=POOL_SHARE * connect)
         sent = {"content-type": "application/json"} if request.body is not None else {}
         if trace := current_traceparent():
             sent["traceparent"] = trace
         try:
-            async with self._client().stream(
+            async with self._client(long=long).stream(
                 request.operation.method,
                 request.url,
                 content=request.body,
@@ -180,27 +191,31 @@ class Transport:
                 timeout=timeout,
             ) as response:
                 yield response
-        except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as error:
+        except library.PoolTimeout as error:
+            most = LONG_CONNECTIONS if long else CONNECTIONS
+            raise Lost(f"all {most:,} connections of this client are in use", sent=False) from error
+        except (library.ConnectError, library.ConnectTimeout) as error:
             raise Lost(_said(error), sent=False) from error
         except library.TransportError as error:
             raise Lost(_said(error), sent=True) from error
         except library.DecodingError as error:
             raise StoreError(f"the answer of {self.url} cannot be read: {_said(error)}") from None
 
-    def _client(self) -> httpx2.AsyncClient:
+    def _client(self, *, long: bool) -> httpx2.AsyncClient:
         """Return the connections of this event loop."""
-        loop = asyncio.get_running_loop()
-        found = self._clients.get(loop)
+        of_loop = self._clients.setdefault(asyncio.get_running_loop(), {})
+        found = of_loop.get(long)
         if found is None:
             library = _library()
             headers = {"user-agent": f"holdfast/{holdfast.__version__}", "accept": "application/json"}
             if self._key is not None:
                 headers["authorization"] = f"Bearer {self._key}"
-            limits = library.Limits(max_connections=CONNECTIONS, max_keepalive_connections=KEPT)
+            most = LONG_CONNECTIONS if long else CONNECTIONS
+            limits = library.Limits(max_connections=most, max_keepalive_connections=KEPT)
             try:
                 # Redirects are not followed: the key must not go to another server. A server on this machine
                 # is never asked through a proxy of the environment, which would read the key.
-                found = self._clients[loop] = library.AsyncClient(
+                found = of_loop[long] = library.AsyncClient(
                     headers=headers,
                     limits=limits,
                     follow_redirects=False,
@@ -264,8 +279,7 @@ class Transport:
 
     async def close(self) -> None:
         """Close the connections of this event loop. The next request opens new ones."""
-        found = self._clients.pop(asyncio.get_running_loop(), None)
-        if found is not None:
+        for found in self._clients.pop(asyncio.get_running_loop(), {}).values():
             await found.aclose()
 
 

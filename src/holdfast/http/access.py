@@ -28,6 +28,7 @@ AGAIN_SECONDS = 0.1  # a key whose secret does not match is read again, at most 
 REMEMBERED, UNKNOWN = 10_000, 1_000  # keys, and ids of no key
 LOOKUPS = 8  # reads of keys at once
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 _CHALLENGE = {"www-authenticate": 'Bearer realm="holdfast"'}
 
 
@@ -195,11 +196,14 @@ def check_local(request: Request, *, check_host: bool) -> None:
     """Check a request to a server without keys: a page of another site must not reach it.
 
     A browser sends such a page's requests with a foreign Origin. With DNS rebinding the Origin looks right,
-    but the Host is the name of that site.
+    but the Host is the name of that site. A proxy on this machine may send the requests of everyone.
     """
     host = request.headers.get("host", "")
     if check_host and _name(host) not in LOOPBACK:
         raise Refusal(Code.HOST_REFUSED)
+    if check_host and (passed_on := next((one for one in FORWARDED if one in request.headers), None)):
+        detail = f"{passed_on} says that the request came through a proxy; with an API key in the store it may"
+        raise Refusal(Code.HOST_REFUSED, detail)
     origin = request.headers.get("origin")
     if origin is not None and _netloc(origin) != host.lower():
         raise Refusal(Code.ORIGIN_REFUSED)

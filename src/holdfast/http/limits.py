@@ -23,7 +23,7 @@ class Streams:
         per_key: int = STREAMS_PER_KEY,
         per_tenant: int = STREAMS_PER_TENANT,
     ) -> None:
-        self._most, self._per_key, self._per_tenant = most, per_key, per_tenant
+        self.most, self.per_key, self.per_tenant = most, per_key, per_tenant
         self._open: Counter[str] = Counter()  # by key
         self._of_tenants: Counter[str] = Counter()
         self._tasks: defaultdict[Actor, set[asyncio.Task[Any]]] = defaultdict(set)
@@ -36,9 +36,9 @@ class Streams:
     def take(self, actor: Actor) -> None:
         """Count one more; refuse it when there are too many."""
         for has, most, who in (
-            (self.count, self._most, "this server has"),
-            (self._of_tenants[actor.tenant], self._per_tenant, "a tenant may have"),
-            (self._open[actor.key_id], self._per_key, "a key may have"),
+            (self.count, self.most, "this server has"),
+            (self._of_tenants[actor.tenant], self.per_tenant, "a tenant may have"),
+            (self._open[actor.key_id], self.per_key, "a key may have"),
         ):
             if has >= most:
                 raise Refusal(Code.STREAMS_LIMIT, f"{who} {most:,} of them", retry_after_seconds=5)

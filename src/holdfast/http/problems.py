@@ -52,6 +52,7 @@ class Code(StrEnum):
     INTERNAL = "internal"
     STORE_UNAVAILABLE = "store-unavailable"
     SHUTTING_DOWN = "shutting-down"
+    SERVER_FULL = "server-full"
 
 
 class Cause(NamedTuple):
@@ -82,7 +83,8 @@ CAUSES: Mapping[Code, Cause] = {
     Code.HOST_REFUSED: Cause(
         403,
         "The Host header is not a loopback name",
-        "A server without API keys answers only requests to localhost, 127.0.0.1 or [::1].",
+        "A server without API keys answers only requests to localhost, 127.0.0.1 or [::1], and none that a "
+        "proxy has passed on.",
     ),
     Code.ORIGIN_REFUSED: Cause(
         403,
@@ -167,6 +169,12 @@ CAUSES: Mapping[Code, Cause] = {
     ),
     Code.SHUTTING_DOWN: Cause(
         503, "The server is stopping", "Send the request to another server.", retryable=True
+    ),
+    Code.SERVER_FULL: Cause(
+        503,
+        "The server has too many connections",
+        "Nothing was done. Send the request again later, or to another server.",
+        retryable=True,
     ),
 }
 

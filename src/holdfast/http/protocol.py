@@ -1,4 +1,4 @@
-"""The connections of the server: uvicorn's own, with bounds in bytes and time.
+"""The connections of the server: uvicorn's own, with bounds in bytes, time and number.
 
 Without them a client could send a head that never ends, byte by byte or with ever more headers; trailers that
 never end; a body after its answer; or it could take nothing of an answer, for ever. The time of a body is
@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.world import RealWorld
 
+from .connections import Connections
 from .problems import PROBLEMS_PAGE, Code, Refusal, encoded
 from .streams import ABORT
 
@@ -27,7 +28,9 @@ _WORLD = RealWorld()  # for ids of requests
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection."""
+    """One connection. `open_connections` counts those of its server; None: they are not bounded."""
+
+    open_connections: Connections | None = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -41,10 +44,19 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the head of the first request."""
         super().connection_made(transport)
+        if self.open_connections is not None and not self.open_connections.made(self):
+            self._answer(b"503 Service Unavailable", Code.SERVER_FULL)
+            return
         self._wait_for_head()
+
+    def drop(self) -> None:
+        """End the connection at once."""
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
+        if self.open_connections is not None:
+            self.open_connections.lost(self)
         self._head_came()
         for timer in (self._stall_timer, self._close_timer):
             if timer is not None:
@@ -65,10 +77,14 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._has_begun or self._head_bytes:  # after a whole request there is nothing to wait for
             self._wait_for_head()
         if self._head_bytes > HEAD_BYTES:
-            body, headers = _problem()
-            head = b"".join(b"%s: %s\r\n" % one for one in headers)
-            self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\n%s\r\n%s" % (head, body))
-            self._close()
+            self._answer(b"431 Request Header Fields Too Large", Code.HEAD_TOO_LARGE)
+
+    def _answer(self, status: bytes, code: Code) -> None:
+        """Refuse what comes on this connection, and end it."""
+        body, headers = _problem(code)
+        head = b"".join(b"%s: %s\r\n" % one for one in headers)
+        self.transport.write(b"HTTP/1.1 %s\r\n%s\r\n%s" % (status, head, body))
+        self._close()
 
     def on_message_begin(self) -> None:
         """Begin a head."""
@@ -83,6 +99,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """End a head, and answer the request; one with too large a head is refused."""
+        if self.open_connections is not None:
+            self.open_connections.busy(self)
         self._head_came()
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > HEAD_BYTES:
@@ -102,6 +120,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """End an answer. The rest of a body that nobody has read ends the connection."""
         super().on_response_complete()
+        if self.open_connections is not None and self.cycle.response_complete and not self.pipeline:
+            self.open_connections.idle(self)
         # With requests in the pipeline, this one has come as a whole.
         if self.transport.is_closing() or (not self.pipeline and self._is_unread()):
             self._close()
@@ -172,10 +192,10 @@ async def _refused(scope: Scope, receive: Receive, send: Send) -> None:  # noqa:
     await send({"type": "http.response.body", "body": body})
 
 
-def _problem() -> tuple[bytes, list[tuple[bytes, bytes]]]:
+def _problem(code: Code = Code.HEAD_TOO_LARGE) -> tuple[bytes, list[tuple[bytes, bytes]]]:
     """Return the body and the headers of the refusal."""
     id_ = _WORLD.uuid7().hex
-    body = encoded(Refusal(Code.HEAD_TOO_LARGE).problem(id_, PROBLEMS_PAGE))
+    body = encoded(Refusal(code).problem(id_, PROBLEMS_PAGE))
     return body, [
         (b"content-type", b"application/problem+json"),
         (b"content-length", b"%d" % len(body)),

@@ -16,12 +16,12 @@ import uvicorn
 from holdfast.clipped import clipped
 from holdfast.errors import UsageError
 
+from .connections import ACCEPTED_MAX, Connections, connections_max
 from .protocol import BoundedProtocol
 from .server import HttpApi
 
 GRACE_SECONDS = 5  # requests that are under way may finish
 IDLE_SECONDS = 75
-BACKLOG = 2048
 
 
 class Server:
@@ -35,6 +35,7 @@ class Server:
         *,
         proxies: tuple[str, ...] = (),
         tls: tuple[str, str] | None = None,
+        connections: int | None = None,
     ) -> None:
         for name in ("uvicorn", "uvicorn.error"):  # its steps of starting and stopping are no news
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -58,7 +59,8 @@ class Server:
                 forwarded_allow_ips=list(proxies),
                 timeout_graceful_shutdown=GRACE_SECONDS,
                 timeout_keep_alive=IDLE_SECONDS,
-                http=BoundedProtocol,
+                http=_protocol(Connections(connections or connections_max(), app.api.world)),
+                backlog=ACCEPTED_MAX,
                 ws="none",
                 lifespan="on",
                 **options,
@@ -87,6 +89,11 @@ class Server:
         self._server.should_exit = True
         if self._task is not None:
             await self._task
+
+
+def _protocol(counted: Connections) -> type[BoundedProtocol]:
+    """Return the class of the connections of one server."""
+    return type("CountedProtocol", (BoundedProtocol,), {"open_connections": counted})
 
 
 class _Quiet(uvicorn.Server):

@@ -66,6 +66,8 @@ def _timed_out(data: Data) -> str:
 def _retried(data: Data) -> str:
     if data.get("by"):
         return f"retried by {data['by']}"
+    if data.get("error") is None and "step" not in data:  # a bulk operation that waits for its next turn
+        return f"left its slot; continues in {span(float(data.get('delay') or 0))}"
     failed = f"step {data['step']}" if data.get("step") else "the execution"
     later = f"; retry in {span(float(data['delay']))}" if data.get("delay") is not None else ""
     return f"{failed} failed{_attempts(data)}{_because(data.get('error'))}{later}"

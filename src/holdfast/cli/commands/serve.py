@@ -146,6 +146,7 @@ async def served(
 ) -> AsyncIterator[Server]:
     """Serve the API while the block runs; yield the server. note: called with a line about missing keys."""
     with extra_installed():
+        from holdfast.http.connections import connections_max, raise_file_limit, streams_within
         from holdfast.http.server import asgi
         from holdfast.http.serving import Server, is_loopback
     has_keys = bool(await client.store.keys(ANY, 1))
@@ -156,13 +157,17 @@ async def served(
         )
     if not has_keys:
         (note or _say)(NO_KEY)
+    raise_file_limit()
+    connections = connections_max()
+    streams = streams_within(connections)
     tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
     server = Server(
-        asgi(client, open=not has_keys, check_host=not has_keys, until_keys=True),
+        asgi(client, open=not has_keys, check_host=not has_keys, until_keys=True, streams=streams),
         host,
         port,
         proxies=proxies,
         tls=tls,
+        connections=connections,
     )
     await server.begin()
     try:

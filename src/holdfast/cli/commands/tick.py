@@ -23,11 +23,12 @@ from holdfast.engine.run_log import failed_by_keeper
 from holdfast.engine.worker.keeper import Keeper
 from holdfast.engine.worker.worker import Worker
 from holdfast.lifecycle import Status
-from holdfast.records import ANY, RunFilter
+from holdfast.records import ANY, SECOND, RunFilter
 from holdfast.shown.text import counted
 
 BULK_SECONDS, BULK_LOOK_SECONDS = 30.0, 0.1  # of one tick for bulk operations; between looks
 BULK_SLOTS = 5  # bulk operations at once
+BULK_REST_SECONDS = 1.5  # between two runs of the slowest operation, which is then due again
 BULK_MAX = 200  # bulk operations of one tick that are counted
 BULK_OPEN = RunFilter(
     type=BULK_TYPE, statuses=(Status.PENDING, Status.WAITING, Status.LEASED), tenant=ANY, values=False
@@ -101,16 +102,16 @@ async def _bulk(client: StoreClient) -> int:
     async with _executor(client) as worker:
         until = time.monotonic() + BULK_SECONDS
         while time.monotonic() < until:
-            if not worker.busy and not await _is_due(client, types):
+            if not worker.busy and not await _is_due(client, types, BULK_REST_SECONDS):
                 break
             await asyncio.sleep(BULK_LOOK_SECONDS)
     now = [await client.present(run.id) for run in due]
     return sum(run.finished_at is not None for run in now)
 
 
-async def _is_due(client: StoreClient, types: tuple[str, ...]) -> bool:
+async def _is_due(client: StoreClient, types: tuple[str, ...], within_seconds: float = 0.0) -> bool:
     at = (await client.store.due(types)).claim_at
-    return at is not None and at <= await client.store.now()
+    return at is not None and at <= await client.store.now() + int(within_seconds * SECOND)
 
 
 def _executor(client: StoreClient) -> Worker:

@@ -26,14 +26,14 @@ from holdfast.arguments import (
 )
 from holdfast.bounds import slices
 from holdfast.clipped import clipped
-from holdfast.codec import untyped
+from holdfast.codec import Written, untyped
 from holdfast.contract import Store
-from holdfast.engine.definitions import RESERVED, Defined, newest
+from holdfast.engine.definitions import RESERVED, Defined, bare, newest
 from holdfast.engine.options import StartOptions
 from holdfast.engine.plans.plan import Plan
 from holdfast.engine.tracing.start_spans import started
 from holdfast.engine.typed import A, Given, T
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError, KeyReused, UsageError
 from holdfast.records import (
     ANY,
     BEGINNING,
@@ -79,6 +79,14 @@ class StartedBy(NamedTuple):
     trace: str = ""
 
 
+class _Made(NamedTuple):
+    """A start: the new run, its workflow if it is here, and the name that was given if it has no version."""
+
+    new: NewRun
+    workflow: Defined | None
+    bare: str
+
+
 class StoreClient(
     ReadVerbs, CountVerbs, ApprovalVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, KeyVerbs, MaintenanceVerbs
 ):
@@ -120,7 +128,8 @@ class StoreClient(
     ) -> Handle[Any]:
         """Record a run and return its handle once it is durable. No user code runs here.
 
-        A second start with the same `key` returns the first run, with created=False. A plan of this app is
+        A second start with the same `key` returns the first run, with created=False; with a bare name also
+        when a newer version was published meanwhile. A plan of this app is
         published first, so that all its steps are recorded at start. `connection`: your own connection to
         the store's database, in a transaction that you commit or roll back; then nothing is published.
         """
@@ -163,37 +172,50 @@ class StoreClient(
         if connection is None:
             await self._opened()
         made = [await self._made(one, look=connection is None) for one in listed]
-        plans = [one[1] for one in made if isinstance(one, tuple) and isinstance(one[1], Plan)]
+        plans = [one.workflow for one in made if isinstance(one, _Made) and isinstance(one.workflow, Plan)]
         if plans and connection is None:
             await self._publish(plans)
-        good = [one for one in made if isinstance(one, tuple)]
+        good = [one for one in made if isinstance(one, _Made)]
         handles: list[Handle[Any] | HoldfastError] = []
-        for slice_ in slices(good, lambda one: start_bytes(one[0]), most=STARTS_MAX):
-            said = await self._recorded([new for new, _ in slice_], connection)
-            for answer, (new, defined) in zip(said, slice_, strict=True):
-                handles.append(
-                    Handle(self, answer.id, new.type, created=answer.created, workflow=defined)
-                    if isinstance(answer, Started)
-                    else answer
-                )
+        for slice_ in slices(good, lambda one: start_bytes(one.new), most=STARTS_MAX):
+            said = await self._recorded([one.new for one in slice_], connection)
+            handles += [await self._answered(one, answer) for one, answer in zip(slice_, said, strict=True)]
         answers = iter(handles)
-        return [next(answers) if isinstance(one, tuple) else one for one in made]
+        return [next(answers) if isinstance(one, _Made) else one for one in made]
 
     async def _recorded(self, runs: list[NewRun], connection: Any = None) -> list[StartAnswer]:
         """Send new runs to the store, with the trace of the caller. A server makes no spans of its own."""
         send = partial(self._starts.start, self.store, connection=connection)
         return await (send(runs) if self.started_by is not None else started(runs, send))
 
-    async def _made(self, start: Any, *, look: bool) -> tuple[NewRun, Defined | None] | UsageError:
+    async def _answered(self, made: _Made, answer: Started | HoldfastError) -> Handle[Any] | HoldfastError:
+        """Return the handle of a started run, or the error."""
+        new, type_, workflow = made.new, made.new.type, made.workflow
+        if isinstance(answer, KeyReused) and made.bare:
+            # The same start, sent again, must not be refused because a newer version was published meanwhile.
+            found = await self.store.get(answer.run_id, new.tenant)
+            if found is not None and (bare(found.type), found.params_json) == (made.bare, new.params):
+                type_, workflow = found.type, self.workflows.get(found.type)
+                answer = Started(found.id, created=False)
+        if not isinstance(answer, Started):
+            return answer
+        return Handle(self, answer.id, type_, created=answer.created, workflow=workflow)
+
+    async def _made(self, start: Any, *, look: bool) -> _Made | UsageError:
         """Return the new run of one start, and its workflow if this app has it; or the error."""
         try:
             workflow, params, *rest = check_start(start)
             known = await self._workflow(workflow, look=look)
             options = self._bound(check_options(rest[0] if rest else {}))
-            new = self._stamped(new_run(self.world, known, params, **options))
+            make = partial(new_run, self.world, known, params, **options)
+            # a large text of a caller over HTTP: nothing else may wait while its type is checked
+            large = isinstance(params, Written)
+            new = self._stamped(await self.world.thread(make, separate=True) if large else make())
         except UsageError as error:
             return error
-        return new, known if isinstance(known, Defined) else None
+        named = exact_text(workflow) if isinstance(workflow, str) else ""
+        without_version = "" if named in self.workflows or not named or _is_full(named) else named
+        return _Made(new, known if isinstance(known, Defined) else None, without_version)
 
     def _stamped(self, new: NewRun) -> NewRun:
         """Return the new run with the caller that starts it: it counts under the caller's API key."""

@@ -8,14 +8,15 @@ from holdfast.world import World
 
 
 class Pace:
-    """The turns of calls, at least `1 / rate` seconds apart. Time that was lost is not made up for.
-
-    The first turn comes after one interval: another process may have made its last call just before.
-    """
+    """The turns of calls, at least `1 / rate` seconds apart. Time that was lost is not made up for."""
 
     def __init__(self, world: World, rate: int) -> None:
         self._world, self._interval = world, 1 / rate
         self._next_at = world.monotonic() + self._interval
+
+    def begin(self, seconds: float) -> None:
+        """Let the next turn come after so many seconds."""
+        self._next_at = self._world.monotonic() + seconds
 
     async def turn(self) -> None:
         """Wait for the next turn."""

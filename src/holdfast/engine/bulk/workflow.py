@@ -8,6 +8,10 @@ twice; runs that this operation had already moved are recognised by the trail an
 Cancel and pause then take a changed run all the same, if it was created before the operation began and the
 operation has not moved it yet: each wake of a run is a change, and a run that wakes often could never be
 stopped. Both verbs leave a run alone that is already cancelled or paused.
+
+Between two pages the run goes back to the queue when its pace leaves more than a moment, or when it has been
+executed for a second: a slow operation holds no slot while it waits, and operations take turns. The instant
+of the next call is recorded with the page. It needs no keeper: the run is pending until then, not asleep.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import msgspec
 from holdfast.backoff import Backoff
 from holdfast.engine.code.context import Context
 from holdfast.engine.code.map_items import all_items
+from holdfast.engine.code.waits import back_off
 from holdfast.engine.definitions import Workflow
 from holdfast.errors import (
     ChangedSince,
@@ -30,7 +35,7 @@ from holdfast.errors import (
     UnknownStep,
 )
 from holdfast.lifecycle import Status, spoken_status
-from holdfast.records import ANY, RUNTIME, Instant, Run, RunFilter, Tenant, instant
+from holdfast.records import ANY, RUNTIME, SECOND, Instant, Run, RunFilter, Tenant, instant
 
 from .asked import (
     BULK_TYPE,
@@ -49,6 +54,8 @@ PAGE_MAX = 200  # runs of a page: a pause takes effect at the end of a page
 PAGES = 50  # pages of one run; then its chain goes on, so that no record grows without end
 COUNT_MAX = 10_000  # runs that are counted; more are shown as "10,000+"
 COUNT_PAGE = 1000
+IN_SLOT_SECONDS = 0.2  # longest wait for the next call that holds a slot; of slower operations a page has one run
+TURN_SECONDS = 1.0  # executed so long, it goes back to the queue at the end of a page
 LANES = 8  # calls at the same time: one slow call must not slow down the pace
 REASON_MAX = 120  # characters
 RETRY = Backoff.exponential(0.5, attempts=30, cap=30)  # the store may be away for some minutes
@@ -65,11 +72,14 @@ STOPS = frozenset({BulkVerb.CANCEL, BulkVerb.PAUSE})  # they take runs that have
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs that the verb is applied to. after: the last listed run; None: there are no more."""
+    """Runs that the verb is applied to. after: the last listed run; None: there are no more. begin_at: the
+    first call is not made before.
+    """
 
     runs: tuple[UUID, ...] = ()
     changed: BulkReport = BulkReport()
     after: UUID | None = None
+    begin_at: Instant = 0
 
 
 async def bulk(ctx: Context, asked: Bulk) -> BulkReport:
@@ -83,6 +93,7 @@ async def bulk(ctx: Context, asked: Bulk) -> BulkReport:
             return report
         report, after = report.plus(page.changed), page.after
         if page.runs:
+            await work.turn(page, f"pace[{n}]")
             part = await ctx.step("apply", work.apply, page, report, key=f"apply[{n}]", retry=RETRY)
             report = report.plus(part)
     goes_on = {"first": work.first, "began_at": work.began_at, "after": after, "report": report}
@@ -122,7 +133,8 @@ class _Work:
     """The steps of one bulk operation."""
 
     def __init__(self, ctx: Context, asked: Bulk) -> None:
-        run = ctx._run  # noqa: SLF001 - a workflow of the engine itself
+        run = self._run = ctx._run  # noqa: SLF001 - a workflow of the engine itself
+        self._executed_since = run.world.monotonic()
         self._asked, self._store, self._progress = asked, run.worker.store, ctx.progress
         self.total: int | None = None
         self._tenant: Tenant = ANY if ctx.tenant == OPERATOR_TENANT else ctx.tenant
@@ -156,7 +168,7 @@ class _Work:
 
     async def listed(self, after: UUID | None) -> Page:
         """Return the next page. Runs that have changed already are only counted; see STOPS."""
-        size = min(self._asked.rate, PAGE_MAX)
+        size = 1 if self._is_slow else min(self._asked.rate, PAGE_MAX)
         found = await self._store.list(self._where, size, after)
         if not found:
             return Page()
@@ -168,7 +180,28 @@ class _Work:
                 changed = changed.counting("left_out", CHANGED, 1, (run.id,))
             else:
                 runs.append(run.id)
-        return Page(runs=tuple(runs), changed=changed, after=found[-1].id)
+        begin_at = self._run.now() + int(SECOND / self._asked.rate)
+        return Page(runs=tuple(runs), changed=changed, after=found[-1].id, begin_at=begin_at)
+
+    @property
+    def _is_slow(self) -> bool:
+        return 1 / self._asked.rate > IN_SLOT_SECONDS
+
+    async def turn(self, page: Page, key: str) -> None:
+        """Wait for the turn of a page: in the queue if that takes long, or if it is for others to go first.
+
+        A successor of a killed worker may begin with a page that was already applied in part. It goes through
+        the same runs at the same pace, so the first one that it moves keeps its distance.
+        """
+        run, left = self._run, self._seconds_until(page.begin_at)
+        if left > IN_SLOT_SECONDS or run.world.monotonic() - self._executed_since >= TURN_SECONDS:
+            run.stage.check()
+            await back_off(run, key, max(page.begin_at, run.now()))
+        interval = 0.0 if self._is_slow else 1 / self._asked.rate
+        self._pace.begin(max(interval, self._seconds_until(page.begin_at)))
+
+    def _seconds_until(self, at: Instant) -> float:
+        return max(0.0, (at - self._run.now()) / SECOND)
 
     def _is_late(self, run: Run) -> bool:
         if self._call_stop is not None:

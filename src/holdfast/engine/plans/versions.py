@@ -28,6 +28,8 @@ log = safe_logger("holdfast.worker")
 
 SHARE = 10  # one slot in this many, but at least one, may hold a run of another version that has not begun
 
+BUILT_IN_SHARE = 4  # one slot in this many, but at least one, may hold a run of the engine itself
+
 Claiming = Callable[[tuple[str, ...], int], Awaitable[bool]]
 
 
@@ -71,7 +73,15 @@ class Versions:
     @property
     def claimed(self) -> tuple[str, ...]:
         """The types that it claims now."""
-        return (*self._always, *self._served) if self._claims_left else self._always
+        always = self._always if self._built_in_left > 0 else self._own
+        return (*always, *self._served) if self._claims_left else always
+
+    @property
+    def _built_in_left(self) -> int:
+        """How many more runs of the engine itself it may hold."""
+        slots, held = self._worker.slots, self._worker.leases.held.values()
+        most = max(1, slots // BUILT_IN_SHARE) if self._own else slots
+        return most - sum(one.claim.type in self.built_in for one in held)
 
     @property
     def stands_in(self) -> bool:
@@ -107,15 +117,25 @@ class Versions:
         """Claim runs with this function; return True when more may be claimed at once.
 
         A worker's own types come first. Once after each look the other versions come first, so that their
-        runs do not wait for ever for a worker that is never idle.
+        runs do not wait for ever for a worker that is never idle. Runs of the engine itself get a share of
+        the slots only: they come first in the queue, and many of them must not hold up the others.
         """
         if self._others_first:
             self._others_first = False
             await self._claim_others(claim, limit)
             limit = min(limit, self._worker.free)
-        if not limit or (self._always and await claim(self._always, limit)):
+        if not limit or (self._always and await self._claim_own(claim, limit)):
             return True
         return await self._claim_others(claim, min(limit, self._worker.free))
+
+    async def _claim_own(self, claim: Claiming, limit: int) -> bool:
+        """Claim runs of the types that are always claimed; of the engine's own not more than their share."""
+        left = self._built_in_left if self._own and self.built_in else limit
+        if left > 0:
+            if not await claim(self._always, min(left, limit)):
+                return False
+            limit = min(limit - left, self._worker.free)
+        return limit <= 0 or await claim(self._own, limit)
 
     async def _claim_others(self, claim: Claiming, limit: int) -> bool:
         limit = min(limit, self._claims_left)

@@ -315,6 +315,7 @@ class Worker(OnlyAsync):
                     if since is None or due == 0:
                         self._more = await self.versions.claim(self._claim, limit)
                         if not self._more:
+                            types = self.versions.claimed  # as they are after the claim
                             due, looked_at = await self._looking.after_claim(types), None
             except Exception as error:  # noqa: BLE001 - it is logged
                 # Any error: a claim loop that ends silently would leave a worker that lives and does nothing.
@@ -388,8 +389,8 @@ class Worker(OnlyAsync):
             self.committer.ended(claim.id)
             self.loads.freed()
             self._ends.forget(execution)
-            if not execution.ending or claim.crashes:
-                self._wake_up.ring()  # the quota for crashed runs is free only now
+            if not execution.ending or claim.crashes or claim.type in self.versions.built_in:
+                self._wake_up.ring()  # quotas for crashed runs and for runs of the engine are free only now
             if execution.ended_as != Status.FAILED:  # a failed run has its error line already
                 run_log.left(execution, log, self.lease_seconds)
 

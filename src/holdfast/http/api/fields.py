@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from holdfast.arguments import KEY_MAX, NAME_MAX, TOPIC_MAX
-from holdfast.codec import parse
-from holdfast.http.call import PAGE, PAGE_MAX
+from holdfast.errors import HoldfastError
+from holdfast.http.call import PAGE, PAGE_MAX, Call
 from holdfast.http.cursors import CURSOR_MAX
 from holdfast.http.operation import Path, Query
 
@@ -44,12 +45,18 @@ Value = Raw | UnsetType  # JSON of the caller; left out: null
 Labels = Annotated[dict[str, str], Meta(description="Names and values, all texts.")]
 
 
-def value_of(given: Value, what: str) -> Any:
-    """Return a value that the caller has sent; None when it was left out. BadValue, TooLarge.
+async def values_of(call: Call, given: Sequence[Value], what: str) -> list[Any | HoldfastError]:
+    """Return values that the caller has sent, each of them or its error; None for one that was left out."""
+    found = iter(await call.api.bodies.values([bytes(one) for one in given if one is not UNSET], what))
+    return [None if one is UNSET else next(found) for one in given]
 
-    Keys that occur twice were looked for in the whole body already.
-    """
-    return None if given is UNSET else parse(bytes(given), what, repeated=False)
+
+async def value_of(call: Call, given: Value, what: str) -> Any:
+    """Return a value that the caller has sent; None when it was left out. BadValue, TooLarge."""
+    (found,) = await values_of(call, [given], what)
+    if isinstance(found, HoldfastError):
+        raise found
+    return found
 
 
 class OneTenant(Query, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -136,6 +136,8 @@ async def rotate_key(call: Call, path: KeyPath, query: OneTenant, body: RotateKe
         # Its new secret is worth as much as a new key.
         _check_given(call, found.scopes)
         _check_patterns(call, found.scopes, found.patterns)
+        for what in ("expires_at", "rate", "open_runs_max"):
+            _check_most(what, getattr(found, what), getattr(call.actor, what))
     made = await client.rotate_key(path.key, overlap=body.overlap, by=call.by)
     return KeySecret(key=key_data(made.key), secret=made.secret)
 
@@ -184,9 +186,15 @@ def _check_patterns(call: Call, scopes: Sequence[Scope], patterns: Sequence[str]
 
 def _least(what: str, given: L | None, own: L | None) -> L | None:
     """Return a limit of a new key: that of the caller when none is given; refuse one that is wider."""
-    if given is not None and own is not None and given > own:
-        raise Refusal(Code.SCOPE_MISSING, f"this key cannot give more than it has itself: {what} {own}")
+    if given is not None:
+        _check_most(what, given, own)
     return own if given is None else given
+
+
+def _check_most(what: str, given: L | None, own: L | None) -> None:
+    """Refuse a limit that is wider than the caller's own; None: no limit."""
+    if own is not None and (given is None or given > own):
+        raise Refusal(Code.SCOPE_MISSING, f"this key cannot give more than it has itself: {what} {own}")
 
 
 def _check_lacking(lacking: Sequence[Scope]) -> None:

@@ -89,7 +89,7 @@ async def schedule(call: Call, path: NamePath, query: OneTenant, body: SetSchedu
     call.target = path.name
     others = ("type", "params")
     options = {name: getattr(body, name) for name in SetSchedule.__struct_fields__ if name not in others}
-    made = await client.schedule(path.name, body.type, value_of(body.params, "params"), **options)
+    made = await client.schedule(path.name, body.type, await value_of(call, body.params, "params"), **options)
     return (await _shown(call, client, [made]))[0]
 
 

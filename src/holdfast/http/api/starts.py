@@ -19,7 +19,7 @@ from holdfast.records import Scope
 from holdfast.records.units import SAME
 from holdfast.shown.shapes import RerunData, Shape, StartedData
 
-from .fields import Attempts, Cost, Labels, Name, OneTenant, Priority, RunPath, Seconds, Value, value_of
+from .fields import Attempts, Cost, Labels, Name, OneTenant, Priority, RunPath, Seconds, Value, value_of, values_of
 
 START_BYTES = VALUE_BYTES + 64 * 1024
 BATCH_MAX = 500
@@ -94,7 +94,8 @@ async def start(call: Call, query: OneTenant, headers: IdempotencyKey, body: Sta
     becomes the trace of the run, when it is valid.
     """
     client = call.client(query.tenant, one=True)
-    handle = await client.start(body.type, value_of(body.params, "params"), **_options(body, headers))
+    params = await value_of(call, body.params, "params")
+    handle = await client.start(body.type, params, **_options(body, headers))
     call.status = 201 if handle.created else 200
     call.target = str(handle.id)
     return StartedData(id=handle.id, type=handle.type, created=handle.created)
@@ -111,9 +112,13 @@ async def start_many(call: Call, query: OneTenant, body: Starts) -> StartAnswers
     """
     client = call.client(query.tenant, one=True)
     items: list[tuple[str, Any, Any] | Refusal] = []
-    for one in body.starts:
+    given = await values_of(call, [one.params for one in body.starts], "params")
+    for one, params in zip(body.starts, given, strict=True):
+        if isinstance(params, HoldfastError):
+            items.append(refusal_of(params))
+            continue
         try:
-            items.append((one.type, value_of(one.params, "params"), _options(one, None)))
+            items.append((one.type, params, _options(one, None)))
         except HoldfastError as error:
             items.append(refusal_of(error))
     made = iter(await client.start_many([one for one in items if isinstance(one, tuple)]))
@@ -129,7 +134,7 @@ async def rerun(
 ) -> RerunData:
     """Start a new run that repeats another: with its type, params, priority, labels and limits."""
     key = _key(body.key, headers)
-    params = SAME if body.params is UNSET else value_of(body.params, "params")
+    params = SAME if body.params is UNSET else await value_of(call, body.params, "params")
     handle = await call.client(query.tenant).rerun(path.run, params, key=key)
     call.status = 201 if handle.created else 200
     return RerunData(id=handle.id, type=handle.type, created=handle.created, origin=path.run)

@@ -123,10 +123,11 @@ def purge(rows: KeyRows, limit: int, now: Instant) -> tuple[int, int]:
     old = {entry.seq for entry in rows.audit if entry.at <= since}
     old = set(sorted(old)[: max(0, limit)])
     rows.audit = [entry for entry in rows.audit if entry.seq not in old]
+    kept = max(rows.api, default="")  # a store that had keys never looks like one without
     gone = [
         key.id
         for key in rows.api.values()
-        if any(at is not None and at <= ended for at in (key.revoked_at, key.expires_at))
+        if key.id != kept and any(at is not None and at <= ended for at in (key.revoked_at, key.expires_at))
     ][: max(0, limit)]
     for one in gone:
         del rows.api[one]

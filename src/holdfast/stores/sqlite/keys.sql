@@ -74,9 +74,11 @@ select max(one.seq) from (
     ) as seq from json_each(:keys) as wanted
 ) as one
 
--- :ended_keys    API keys that ended long ago.
+-- :ended_keys    API keys that ended long ago; not the one with the greatest id.
 select id from workflow_api_key where revoked_at is not null and revoked_at <= :since
+and id < (select max(id) from workflow_api_key)
 union select id from workflow_api_key where expires_at is not null and expires_at <= :since
+and id < (select max(id) from workflow_api_key)
 limit :limit
 
 -- :remove_keys

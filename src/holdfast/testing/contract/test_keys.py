@@ -211,6 +211,20 @@ def test_a_key_that_ended_long_ago_is_purged(driver):
     assert [key.id for key in listed(driver)] == ["k00000000003"]
 
 
+@pytest.mark.spec("TTL-1", "TEN-3")
+def test_one_key_always_stays(driver):
+    """A server lets everyone in while its store has no key: that must never be so again."""
+    create(driver)
+    create(driver, OTHER_ID, name="short", expires_at=driver.clock.now + DAY * SECOND)
+    revoke(driver)
+    driver.clock.turn(1000 * DAY)
+    assert (driver.purge().api_keys, driver.purge().total) == (1, 0)
+    assert [key.id for key in listed(driver)] == [OTHER_ID]
+    create(driver, "k00000000003", name="later")
+    assert (driver.purge().api_keys, driver.purge().total) == (1, 0)
+    assert [key.id for key in listed(driver)] == ["k00000000003"]
+
+
 WRONG = [
     {"id": "short"}, {"id": "K00000000001"}, {"tenant": ""}, {"name": ""}, {"name": "x" * 256},
     {"scopes": ()}, {"scopes": (Scope.WORK, Scope.WORK)}, {"scopes": ("everything",)},
