@@ -19,7 +19,7 @@ PAGE = 1000
 
 @dataclass(slots=True, kw_only=True)
 class Evidence:
-    """Runs with their steps and trails, messages, ledger entries in order, acknowledged starts, wrong counts."""
+    """Runs with steps and trails, messages, ledger entries in order, acknowledged starts, wrong counts."""
 
     runs: dict[UUID, Run] = field(default_factory=dict)
     steps: dict[UUID, list[Step]] = field(default_factory=dict)

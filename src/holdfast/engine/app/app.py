@@ -109,7 +109,8 @@ class App(StoreClient):
         store = unmeasured(store)
         if self._codec is not None and not isinstance(store, Sealed):
             store = Sealed(store, self._codec)
-        self._store = store if self._measures is None else measured(store, self._measures, self._clock)
+        measures = self._measures
+        self._store = store if measures is None else measured(store, measures, self.world.monotonic)
 
     @property
     def measures(self) -> Measures | None:
@@ -121,9 +122,6 @@ class App(StoreClient):
     def measures(self, measures: Measures) -> None:
         self._measures = measures
         self.store = self._store
-
-    def _clock(self) -> float:
-        return self.world.monotonic()
 
     def workflow(
         self,
