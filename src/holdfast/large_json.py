@@ -62,9 +62,7 @@ def _joined(parts: Iterable[str]) -> Iterator[str]:
         yield part
 
 
-def _parts(
-    members: Iterable[tuple[bytes, bytes]], read: Read, around: tuple[bytes, bytes]
-) -> Iterator[str]:
+def _parts(members: Iterable[tuple[bytes, bytes]], read: Read, around: tuple[bytes, bytes]) -> Iterator[str]:
     """Read the items of an array, or the members of an object: small ones together, large ones in pieces."""
     before, after = around
     levels = len(before)

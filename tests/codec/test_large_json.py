@@ -59,7 +59,9 @@ def test_any_text_is_split_without_a_change(value, most, spaced):
     text = json.dumps(value, indent=1 if spaced else None, ensure_ascii=spaced).encode()
     before, large_json.LARGE_BYTES = large_json.LARGE_BYTES, most
     try:
-        assert rewritten(text, lambda piece: untyped.encode(parse(piece, "x"), "x")) == untyped.encode(value, "x")
+        assert rewritten(text, lambda piece: untyped.encode(parse(piece, "x"), "x")) == untyped.encode(
+            value, "x"
+        )
     finally:
         large_json.LARGE_BYTES = before
 

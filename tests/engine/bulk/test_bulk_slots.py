@@ -69,7 +69,9 @@ async def test_operations_take_turns(app):
         bulks = [await app.of("acme").bulk.pause(RunFilter(), rate=20) for _ in range(3)]
         bulk = await app.of("bolt").bulk.pause(RunFilter())
         assert await bulk.result(8) == BulkReport(done=1)
-        assert [(await app.get(one.id)).status in {Status.LEASED, Status.PENDING} for one in bulks] == [True] * 3
+        assert [(await app.get(one.id)).status in {Status.LEASED, Status.PENDING} for one in bulks] == [
+            True
+        ] * 3
     assert (await app.get(late[0].id)).status is Status.PAUSED
 
 

@@ -86,9 +86,7 @@ class Live:
         finally:
             self.leave(waiter)
 
-    async def _ended(
-        self, waiter: Waiter, read: Callable[[], Awaitable[Run]], tenant: Tenant
-    ) -> Run | None:
+    async def _ended(self, waiter: Waiter, read: Callable[[], Awaitable[Run]], tenant: Tenant) -> Run | None:
         while True:
             await waiter.changed()
             found = await self.patiently(read, tenant)

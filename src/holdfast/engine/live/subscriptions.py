@@ -199,7 +199,9 @@ class RunTrail(Subscription):
 
     async def _page(self) -> Page:
         after = self.seq or 0
-        found = await self._hub.store.follow([(self.source, after)], self._tenant, PAGE_ROWS, self._page_bytes)
+        found = await self._hub.store.follow(
+            [(self.source, after)], self._tenant, PAGE_ROWS, self._page_bytes
+        )
         if found and found[0].gone and not self._is_known:
             raise UnknownRun(self.source)
         self._is_known = True
