@@ -167,8 +167,8 @@ CAUSES: Mapping[Code, Cause] = {
     Code.STORE_UNAVAILABLE: Cause(
         503,
         "The store cannot be reached now",
-        "A retry is safe for reads, and for requests with a key or an id; `retryable` is false for a start, an "
-        "event or a bulk operation without one, which may have been recorded.",
+        "A retry is safe for reads, and for requests with a key or an id; `retryable` is false for a start, "
+        "an event or a bulk operation without one, which may have been recorded.",
         retryable=True,
     ),
     Code.SHUTTING_DOWN: Cause(

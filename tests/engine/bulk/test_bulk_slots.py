@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -102,5 +103,5 @@ async def test_a_slow_operation_needs_no_keeper_and_keeps_its_pace_after_kills(a
         assert await bulk.result(60) == BulkReport(done=6)
     assert await retries(app, runs) == [1] * 6
     at = sorted([(await app.trail(run.id, types=("retried",)))[0].at for run in runs])
-    gaps = [(late - soon).total_seconds() for soon, late in zip(at, at[1:], strict=False)]
+    gaps = [(late - soon).total_seconds() for soon, late in pairwise(at)]
     assert min(gaps) >= 0.499
