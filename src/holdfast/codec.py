@@ -272,7 +272,9 @@ def written(text: bytes, what: str) -> Written:
     except RecursionError:
         raise BadValue(f"{what} {DEEPER}") from None
     if found.startswith(MARK):
-        raise BadValue(f"{what} begins with the key {RESERVED!r}, which marks encrypted values: rename the key")
+        raise BadValue(
+            f"{what} begins with the key {RESERVED!r}, which marks encrypted values: rename the key"
+        )
     _limited(found, what, bounds.VALUE_BYTES)
     return Written(found)
 

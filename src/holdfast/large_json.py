@@ -1,9 +1,9 @@
 """Large JSON texts, read in pieces: no call builds all of a value.
 
-One call of a decoder keeps Python's lock until it returns. For a value of 4 MiB with millions of brackets that
-is some hundred milliseconds, and many times as long with the garbage collector, which looks at every new list
-again and again. A server that does this stands still, in whatever thread it does it. So a large text is split
-at its outer levels, without building what is inside, and each piece is decoded, checked and forgotten.
+One call of a decoder keeps Python's lock until it returns. For a value of 4 MiB with millions of brackets
+that is some hundred milliseconds, and many times as long with the garbage collector, which looks at every new
+list again and again. A server that does this stands still, in whatever thread it does it. So a large text is
+split at its outer levels, without building what is inside, and each piece is decoded, checked and forgotten.
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ def _joined(parts: Iterable[str]) -> Iterator[str]:
         yield part
 
 
-def _parts(
-    members: Iterable[tuple[bytes, bytes]], read: Read, around: tuple[bytes, bytes]
-) -> Iterator[str]:
+def _parts(members: Iterable[tuple[bytes, bytes]], read: Read, around: tuple[bytes, bytes]) -> Iterator[str]:
     """Read the items of an array, or the members of an object: small ones together, large ones in pieces."""
     before, after = around
     levels = len(before)

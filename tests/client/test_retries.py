@@ -221,7 +221,7 @@ async def test_waiting_calls_leave_connections_to_all_others(lossy, monkeypatch)
         handles = [await client.start("shop.order.v1", {"id": n}) for n in range(6)]
         waiting = [asyncio.create_task(one.result(30)) for one in handles[:5]]
         follower = asyncio.create_task(anext(client.follow(handles[5].id, after=99)))
-        while lossy.api.api.streams.count < 6:
+        while lossy.api.api.streams.count < 6:  # noqa: ASYNC110 - a server in another thread
             await asyncio.sleep(0.01)
         began = time.monotonic()
         last = await client.start("shop.quick.v1", 1)
@@ -241,7 +241,7 @@ async def test_a_call_that_gets_no_connection_was_not_sent(lossy, monkeypatch):
     async with lossy.client(timeout=0.5) as client:
         handle = await client.start("shop.order.v1", {"id": 1})
         waiting = asyncio.create_task(handle.result(30))
-        while not lossy.api.api.streams.count:
+        while not lossy.api.api.streams.count:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
         pool = client._transport
         request = pool.request("result", path={"run": handle.id}, query=[("wait", "9")])

@@ -22,7 +22,7 @@ TEXTS = {
 }
 
 
-@pytest.mark.spec("VAL-2")
+@pytest.mark.spec("HTTP-4")
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_large_text_becomes_the_same_text_as_in_one_call(name):
     text = TEXTS[name]
@@ -43,7 +43,8 @@ def test_no_call_sees_more_than_a_piece(name):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
     lambda one: st.lists(one, max_size=8) | st.dictionaries(
         st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), one, max_size=8
@@ -52,14 +53,16 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@pytest.mark.spec("VAL-2")
+@pytest.mark.spec("HTTP-4")
 @settings(deadline=None)
 @given(JSON, st.integers(1, 40), st.booleans())
 def test_any_text_is_split_without_a_change(value, most, spaced):
     text = json.dumps(value, indent=1 if spaced else None, ensure_ascii=spaced).encode()
     before, large_json.LARGE_BYTES = large_json.LARGE_BYTES, most
     try:
-        assert rewritten(text, lambda piece: untyped.encode(parse(piece, "x"), "x")) == untyped.encode(value, "x")
+        assert rewritten(text, lambda piece: untyped.encode(parse(piece, "x"), "x")) == untyped.encode(
+            value, "x"
+        )
     finally:
         large_json.LARGE_BYTES = before
 

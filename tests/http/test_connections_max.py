@@ -58,7 +58,10 @@ def test_silent_connections_shut_out_nobody():
 def test_a_server_whose_connections_are_all_busy_refuses_new_ones():
     with served(shop(), connections=2, open=True) as (port, _), ExitStack() as links:
         run = ask(port, "POST", "/runs", None, {"type": "shop.quick.v1", "delay": 3600})[2]["id"]
-        head = b"GET /runs/%s/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n" % run.encode()
+        head = (
+            b"GET /runs/%s/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
+            % run.encode()
+        )
         for _ in range(2):
             one = links.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
             one.sendall(head)

@@ -37,7 +37,9 @@ def test_fifty_equal_starts_at_once_are_one_run(kind, request, tmp_path):
 @pytest.mark.spec("HTTP-1", "START-4", "START-6")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
-def test_the_same_start_by_a_bare_name_gives_its_run_after_a_newer_version_is_published(kind, request, tmp_path):
+def test_the_same_start_by_a_bare_name_gives_its_run_after_a_newer_version_is_published(
+    kind, request, tmp_path
+):
     store = store_of(kind, request, tmp_path)
     first, second = hf.App(store), hf.App(store)
     for app, version in ((first, 1), (second, 2)):

@@ -273,7 +273,8 @@ def test_a_new_secret_gives_no_more_than_the_caller_has(kit):
     assert kit.ask("POST", f"/keys/{admin.split('_')[1]}/rotate", admin, json={}).status_code == 200
     wider = [
         {**limits, "expires_at": None}, {**limits, "rate": None}, {**limits, "open_runs_max": None},
-        {**limits, "expires_at": in_an_hour + 1_000_000}, {**limits, "rate": 6.0}, {**limits, "open_runs_max": 11},
+        {**limits, "expires_at": in_an_hour + 1_000_000}, {**limits, "rate": 6.0},
+        {**limits, "open_runs_max": 11},
     ]  # fmt: skip
     kit.api.access._buckets.clear()
     for options in wider:

@@ -202,7 +202,9 @@ def check_local(request: Request, *, check_host: bool) -> None:
     if check_host and _name(host) not in LOOPBACK:
         raise Refusal(Code.HOST_REFUSED)
     if check_host and (passed_on := next((one for one in FORWARDED if one in request.headers), None)):
-        detail = f"{passed_on} says that the request came through a proxy; with an API key in the store it may"
+        detail = (
+            f"{passed_on} says that the request came through a proxy; with an API key in the store it may"
+        )
         raise Refusal(Code.HOST_REFUSED, detail)
     origin = request.headers.get("origin")
     if origin is not None and _netloc(origin) != host.lower():

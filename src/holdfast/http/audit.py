@@ -11,7 +11,7 @@ from collections import OrderedDict
 
 import msgspec
 
-from holdfast.contract import Store
+from holdfast.contract import AUDIT_BATCH, Store
 from holdfast.errors import StoreError
 from holdfast.escaping import safe_logger
 from holdfast.records import ANY, AuditWrite
@@ -40,6 +40,7 @@ class Audit:
     def __init__(self, store: Store, world: World) -> None:
         self._store, self._world = store, world
         self._minutes: OrderedDict[str, _Minute] = OrderedDict()
+        self.lost = 0  # refusals of keys that were forgotten because there were too many
 
     async def done(self, call: Call) -> None:
         """Note an act. If only this fails, the answer is sent all the same: the act is done, and the trail of
@@ -65,16 +66,29 @@ class Audit:
             minute.more, minute.last = minute.more + 1, entry
 
     async def flush_refusals(self) -> None:
-        """Note how many refusals were left out in minutes that have passed."""
-        now, rows = self._world.monotonic(), []
+        """Note how many refusals were left out in minutes that have passed. Rows that cannot be written are
+        counted in the log of the process: the list of keys must not grow while the store is away.
+        """
+        now, rows, left_out = self._world.monotonic(), list[AuditWrite](), list[int]()
         for key, minute in list(self._minutes.items()):
             if now - minute.began >= REFUSALS_SECONDS:
                 del self._minutes[key]
                 if minute.last is not None:
                     more = f"{minute.more} more refusals in this minute"
                     rows.append(msgspec.structs.replace(minute.last, target=more))
-        if rows:
-            await self._store.note_audit(rows[:1000])
+                    left_out.append(minute.more)
+        if lost := self.lost:
+            self.lost = 0
+            log.warning(
+                "the audit log lacks %d refusals: more than %d keys had some in a minute", lost, KEYS_MAX
+            )
+        for at in range(0, len(rows), AUDIT_BATCH):
+            try:
+                await self._store.note_audit(rows[at : at + AUDIT_BATCH])
+            except StoreError as error:
+                lost = sum(left_out[at:])
+                log.error("the audit log lacks %d refusals of %d keys (%s)", lost, len(rows) - at, error)  # noqa: TRY400 - no bug of ours
+                raise
 
     def _minute(self, key: str) -> _Minute:
         now = self._world.monotonic()
@@ -82,7 +96,8 @@ class Audit:
         if found is None:
             found = self._minutes[key] = _Minute(now)
             while len(self._minutes) > KEYS_MAX:
-                self._minutes.popitem(last=False)
+                _, old = self._minutes.popitem(last=False)
+                self.lost += old.more
         return found
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 S = TypeVar("S", bound=Shape)
 PAGE, PAGE_MAX = 100, 500  # rows of a page
+_MAKING = frozenset({"fire_schedule", "create_key", "append_step", "resend"})  # they take no key
 _NO_FILTERS = {"limit", "cursor", "tenant", "after", "values", "children"}  # fields of a list's query
 
 
@@ -48,6 +49,7 @@ class Call:
         self.status = operation.statuses[0]  # of the answer; a handler may choose another one of its statuses
         self.tenant = actor.tenant
         self.target = ""  # what it is about, for the audit log
+        self.is_repeatable = operation.id not in _MAKING  # a second request would be recognised
 
     @property
     def by(self) -> str:

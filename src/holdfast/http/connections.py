@@ -1,8 +1,8 @@
 """The number of connections: bounded below the number of files that the process may open.
 
-Without a bound, a thousand silent connections take all file descriptors. Then nobody can connect, and the store
-can open nothing. When the server is full, the connection that has waited longest for a request is closed; when
-all have a request under way, the new one is refused.
+Without a bound, a thousand silent connections take all file descriptors. Then nobody can connect, and the
+store can open nothing. When the server is full, the connection that has waited longest for a request is
+closed; when all have a request under way, the new one is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ log = logging.getLogger("holdfast.http")
 FILES_MAX = 65_536  # a process needs no more
 FILES = 1024  # where the limit cannot be read
 ACCEPTED_MAX = 100  # connections that the event loop accepts in one turn, before any of them is counted
-RESERVE = 2 * ACCEPTED_MAX + 56  # files of the store, of the worker, and of connections that are not counted yet
+RESERVE = (
+    2 * ACCEPTED_MAX + 56
+)  # files of the store, of the worker, and of connections that are not counted yet
 TELL_SECONDS = 60.0  # between two lines about a full server
 
 
@@ -73,8 +75,8 @@ class Connections:
         if now < self._told_at + TELL_SECONDS:
             return
         log.warning(
-            "the server is full: %d connections are open; %d were closed while idle, or refused, to make room. "
-            "A higher limit of open files (ulimit -n) allows more",
+            "the server is full: %d connections are open; %d were closed while idle, or refused, to make "
+            "room. A higher limit of open files (ulimit -n) allows more",
             len(self._open),
             self._turned_away,
         )
@@ -114,7 +116,7 @@ def streams_within(connections: int) -> Streams:
 
 def _resource() -> Any:
     try:
-        import resource
+        import resource  # noqa: PLC0415 - not on every system
     except ImportError:  # not on Windows
         return None
     return resource

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from base64 import b64encode
+from functools import lru_cache
 from html import escape
 
 import msgspec
@@ -45,14 +46,30 @@ HEADERS = {
 }
 
 
-def page(body: str) -> Response:
-    """Return a page with this body."""
+@lru_cache(maxsize=8)  # the prefix of a mounted API may be part of the request
+def operations_page(root_path: str) -> bytes:
+    """Return the page of operations. It needs no key, so it must cost nothing."""
+    return _page(operations_html(root_path))
+
+
+@lru_cache(maxsize=8)
+def problems_page(root_path: str) -> bytes:
+    """Return the page of problems."""
+    return _page(problems_html(root_path))
+
+
+def answer(html: bytes) -> Response:
+    """Return a page as an answer."""
+    return Response(html, media_type="text/html; charset=utf-8", headers=HEADERS)
+
+
+def _page(body: str) -> bytes:
     html = (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Holdfast API</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style><body>{body}</body></html>"
     )
-    return Response(html, media_type="text/html; charset=utf-8", headers=HEADERS)
+    return html.encode()
 
 
 def operations_html(root_path: str) -> str:

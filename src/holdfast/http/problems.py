@@ -159,12 +159,16 @@ CAUSES: Mapping[Code, Cause] = {
         431, "The address and the headers are too large", "Together they may have 32 KiB."
     ),
     Code.INTERNAL: Cause(
-        500, "The server made a mistake", "Its log has an entry with the same request id.", retryable=True
+        500,
+        "The server made a mistake",
+        "Its log has an entry with the same request id. `retryable` is false for a start without a key.",
+        retryable=True,
     ),
     Code.STORE_UNAVAILABLE: Cause(
         503,
         "The store cannot be reached now",
-        "A retry is safe for reads, and for requests with a key or an id.",
+        "A retry is safe for reads, and for requests with a key or an id; `retryable` is false for a start, "
+        "an event or a bulk operation without one, which may have been recorded.",
         retryable=True,
     ),
     Code.SHUTTING_DOWN: Cause(
@@ -177,6 +181,9 @@ CAUSES: Mapping[Code, Cause] = {
         retryable=True,
     ),
 }
+
+
+_UNKNOWN = frozenset({Code.INTERNAL, Code.STORE_UNAVAILABLE})  # the request may have been carried out
 
 
 class FieldError(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,6 +227,14 @@ class Refusal(Exception):
         self.code, self.detail = code, detail
         self.retry_after_seconds, self.run, self.run_status = retry_after_seconds, run, run_status
         self.field_errors, self.headers = field_errors, headers or {}
+        self.is_repeatable = True  # False: the request has no key, and a second one may do it all again
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the same request may be sent again: not, if the first one may have been carried out and a
+        second one would not be recognised.
+        """
+        return CAUSES[self.code].retryable and (self.is_repeatable or self.code not in _UNKNOWN)
 
     def problem(self, request: str, docs: str) -> Problem:
         """Return the body of the answer. docs: the address of the page that explains the codes."""
@@ -231,8 +246,8 @@ class Refusal(Exception):
             detail=escaped(self.detail, DETAIL_MAX) or cause.meaning,
             code=self.code,
             request=request,
-            retryable=cause.retryable,
-            retry_after_ms=None if after is None else max(1, round(after * 1000)),
+            retryable=self.is_retryable,
+            retry_after_ms=None if after is None or not self.is_retryable else max(1, round(after * 1000)),
             run=self.run,
             run_status=self.run_status,
             errors=self.field_errors,
@@ -298,6 +313,6 @@ def encoded(problem: Problem) -> bytes:
 
 def extras(refusal: Refusal) -> dict[str, Any]:
     """Return the headers of a refusal."""
-    after = refusal.retry_after_seconds
+    after = refusal.retry_after_seconds if refusal.is_retryable else None
     more = {} if after is None else {"retry-after": str(max(1, -(-int(after * 1000) // 1000)))}
     return {**refusal.headers, **more}

@@ -196,7 +196,7 @@ class Endpoint:
         except ClientDisconnect:
             return  # nobody waits for the answer
         except Refusal as refusal:
-            response = refused(refusal, request, id_)
+            response = refused(_marked(refusal, call), request, id_)
             await self._note_refusal(actor, call, refusal)
         except HoldfastError as error:
             known = refusal_of(error)
@@ -204,11 +204,11 @@ class Endpoint:
                 log.exception("request %s failed", id_)
             if known.code is Code.STORE_UNAVAILABLE:
                 log.warning("request %s: the store did not answer: %s", id_, error)
-            response = refused(known, request, id_)
+            response = refused(_marked(known, call), request, id_)
             await self._note_refusal(actor, call, known)
         except Exception:
             log.exception("request %s failed", id_)
-            response = refused(Refusal(Code.INTERNAL), request, id_)
+            response = refused(_marked(Refusal(Code.INTERNAL), call), request, id_)
         if not isinstance(response, JsonAnswer):
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
@@ -320,6 +320,12 @@ class HttpApi:
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
+
+
+def _marked(refusal: Refusal, call: Call | None) -> Refusal:
+    """Return the refusal, which says now whether the request may be sent again."""
+    refusal.is_repeatable = call is None or call.is_repeatable
+    return refusal
 
 
 async def _close_unread(response: Response, incoming: parsing.Incoming) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -69,7 +70,9 @@ async def test_operations_take_turns(app):
         bulks = [await app.of("acme").bulk.pause(RunFilter(), rate=20) for _ in range(3)]
         bulk = await app.of("bolt").bulk.pause(RunFilter())
         assert await bulk.result(8) == BulkReport(done=1)
-        assert [(await app.get(one.id)).status in {Status.LEASED, Status.PENDING} for one in bulks] == [True] * 3
+        assert [(await app.get(one.id)).status in {Status.LEASED, Status.PENDING} for one in bulks] == [
+            True
+        ] * 3
     assert (await app.get(late[0].id)).status is Status.PAUSED
 
 
@@ -100,5 +103,5 @@ async def test_a_slow_operation_needs_no_keeper_and_keeps_its_pace_after_kills(a
         assert await bulk.result(60) == BulkReport(done=6)
     assert await retries(app, runs) == [1] * 6
     at = sorted([(await app.trail(run.id, types=("retried",)))[0].at for run in runs])
-    gaps = [(late - soon).total_seconds() for soon, late in zip(at, at[1:], strict=False)]
+    gaps = [(late - soon).total_seconds() for soon, late in pairwise(at)]
     assert min(gaps) >= 0.499

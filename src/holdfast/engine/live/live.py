@@ -13,17 +13,19 @@ from holdfast.contract import Store
 from holdfast.engine.present import present_run
 from holdfast.errors import TooManySubscribers, Unavailable, UsageError
 from holdfast.lifecycle import FINAL
-from holdfast.records import Run, Tenant
+from holdfast.records import Run, Tenant, tenant_name
 from holdfast.world import World
 
 from .reader import Reader, Subscriber
 from .subscriptions import AllTrail, RunTrail, Waiter
+from .turns import Turns
 
 T = TypeVar("T")
 
 SUBSCRIBERS_MAX = 10_000
 TYPES_MAX = 100  # types in one subscription
-READS_MAX = 4  # reads of single subscribers under way at once: the reader and others need the store too
+# Reads of single subscribers under way at once: the reader and others need the store too. Tenants take turns.
+READS_MAX = 4
 FIRST_SECONDS = 15.0  # time for the first read of a subscriber, and for its turn
 RETRY_SECONDS, RETRY_SECONDS_MAX = 0.1, 5.0  # delay after a read that failed, doubling
 
@@ -40,7 +42,7 @@ class Live:
         self._limit = check_whole("limit", limit, 1)
         self._reader = Reader(store)
         self._reading: asyncio.Task[None] | None = None
-        self._reads = asyncio.Semaphore(READS_MAX)
+        self._reads = Turns(READS_MAX)
         self._under_way: set[asyncio.Timeout] = set()
         self._is_closed = False
         self.subscribers = 0
@@ -71,23 +73,23 @@ class Live:
         UnknownRun, TooManySubscribers; StoreError, if the store does not answer the first read.
         """
         run, seconds = check_id(run), check_duration("wait", wait)
-        found = await self.once(lambda: present_run(self.store, run, tenant))
+        found = await self.once(lambda: present_run(self.store, run, tenant), tenant)
         if found is None or found.status in FINAL or not seconds:
             return found if found is not None and found.status in FINAL else None
         waiter = Waiter(found.id)
         self.enter(waiter)
         try:
             async with asyncio.timeout(seconds):
-                return await self._ended(waiter, lambda: present_run(self.store, run, tenant))
+                return await self._ended(waiter, lambda: present_run(self.store, run, tenant), tenant)
         except TimeoutError:
             return None
         finally:
             self.leave(waiter)
 
-    async def _ended(self, waiter: Waiter, read: Callable[[], Awaitable[Run]]) -> Run | None:
+    async def _ended(self, waiter: Waiter, read: Callable[[], Awaitable[Run]], tenant: Tenant) -> Run | None:
         while True:
             await waiter.changed()
-            found = await self.patiently(read)
+            found = await self.patiently(read, tenant)
             if found is None or found.status in FINAL:
                 return found
             self._move(waiter, found.id)
@@ -137,12 +139,12 @@ class Live:
         self._reader.add(waiter)
         self.look_soon()
 
-    async def once(self, read: Callable[[], Awaitable[T]]) -> T | None:
+    async def once(self, read: Callable[[], Awaitable[T]], tenant: Tenant) -> T | None:
         """Make the first read of a subscriber. None: this process stops."""
         scope = asyncio.timeout(FIRST_SECONDS)
         self._under_way.add(scope)
         try:
-            async with scope, self._reads:
+            async with scope, self._reads.of(tenant_name(tenant)):
                 return await read()
         except TimeoutError:
             if self._is_closed:
@@ -151,7 +153,7 @@ class Live:
         finally:
             self._under_way.discard(scope)
 
-    async def patiently(self, read: Callable[[], Awaitable[T]]) -> T | None:
+    async def patiently(self, read: Callable[[], Awaitable[T]], tenant: Tenant) -> T | None:
         """Read for one subscriber; while the store is not available, retry. None: this process stops."""
         delay, scope = RETRY_SECONDS, asyncio.timeout(None)
         self._under_way.add(scope)
@@ -159,7 +161,7 @@ class Live:
             async with scope:
                 while not self._is_closed:
                     try:
-                        async with self._reads:
+                        async with self._reads.of(tenant_name(tenant)):
                             return await read()
                     except Unavailable:
                         await asyncio.sleep(delay * (0.5 + self._world.chance() / 2))

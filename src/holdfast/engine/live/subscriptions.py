@@ -29,6 +29,7 @@ T = TypeVar("T")
 BUFFER_ROWS, BUFFER_BYTES = 1000, 256 * 1024  # rows that the reader reads ahead for one subscriber
 BUFFERS_BYTES = 64 * 1024 * 1024  # the same for all subscribers together
 PAGE_ROWS, PAGE_BYTES = 1000, 256 * 1024  # a page that a subscriber reads itself
+SMALL_PAGE_BYTES = 8 * 1024  # the same while half of BUFFERS_BYTES is taken
 
 
 class Page(NamedTuple):
@@ -52,10 +53,10 @@ class Hub(Protocol):
 
     def look_soon(self) -> None: ...
 
-    async def once(self, read: Callable[[], Awaitable[T]]) -> T | None:
+    async def once(self, read: Callable[[], Awaitable[T]], tenant: Tenant) -> T | None:
         """Return what is read, or raise; None: this process stops."""
 
-    async def patiently(self, read: Callable[[], Awaitable[T]]) -> T | None:
+    async def patiently(self, read: Callable[[], Awaitable[T]], tenant: Tenant) -> T | None:
         """Return what is read, whenever the store is there again; None: this process stops."""
 
 
@@ -65,8 +66,8 @@ class Subscription(ABC):
     One task may read it. The task may be cancelled while it waits for the next row, and read on later.
     """
 
-    def __init__(self, hub: Hub, after: int | None) -> None:
-        self._hub = hub
+    def __init__(self, hub: Hub, tenant: Tenant, after: int | None) -> None:
+        self._hub, self._tenant = hub, tenant
         self.seq = after  # of the last row that is given or buffered; None: not known yet, from now on
         self.is_live = False
         self._buffer: deque[tuple[TrailEntry, int]] = deque()
@@ -80,7 +81,7 @@ class Subscription(ABC):
         """Begin. TooManySubscribers; UnknownRun; StoreError, if the store does not answer the first read."""
         self._hub.enter(self)
         try:
-            if self._end is None and (page := await self._hub.once(self._page)) is not None:
+            if self._end is None and (page := await self._hub.once(self._page, self._tenant)) is not None:
                 self._take(page)
         except BaseException:
             self._hub.leave(self)
@@ -110,7 +111,9 @@ class Subscription(ABC):
             if self.is_live:
                 self._news.clear()
                 await self._news.wait()
-            elif (page := await self._hub.patiently(self._page)) is not None and self._end is None:
+            elif (page := await self._hub.patiently(self._page, self._tenant)) is not None and (
+                self._end is None
+            ):
                 self._take(page)
         entry, size = self._buffer.popleft()
         self._count(-size)
@@ -173,6 +176,11 @@ class Subscription(ABC):
         self._bytes += size
         self._hub.buffered += size
 
+    @property
+    def _page_bytes(self) -> int:
+        """The size of the next page of its own: small while many subscribers do not take what they have."""
+        return PAGE_BYTES if self._hub.buffered < BUFFERS_BYTES // 2 else SMALL_PAGE_BYTES
+
     def _drop(self) -> None:
         self._buffer.clear()
         self._count(-self._bytes)
@@ -186,12 +194,14 @@ class RunTrail(Subscription):
     """The trail of one run as it is stored; its end is `Ended`, `Gone` or `Closed`."""
 
     def __init__(self, hub: Hub, run: UUID, tenant: Tenant, after: int) -> None:
-        super().__init__(hub, after)
-        self.source, self._tenant, self._is_known = run, tenant, False
+        super().__init__(hub, tenant, after)
+        self.source, self._is_known = run, False
 
     async def _page(self) -> Page:
         after = self.seq or 0
-        found = await self._hub.store.follow([(self.source, after)], self._tenant, PAGE_ROWS, PAGE_BYTES)
+        found = await self._hub.store.follow(
+            [(self.source, after)], self._tenant, PAGE_ROWS, self._page_bytes
+        )
         if found and found[0].gone and not self._is_known:
             raise UnknownRun(self.source)
         self._is_known = True
@@ -202,12 +212,12 @@ class AllTrail(Subscription):
     """The trail over all runs of a tenant, or of all tenants; its only end is `Closed`."""
 
     def __init__(self, hub: Hub, tenant: Tenant, types: Sequence[str], after: int | None) -> None:
-        super().__init__(hub, after)
-        self._tenant, self._types = tenant, tuple(sorted(set(types)))
+        super().__init__(hub, tenant, after)
+        self._types = tuple(sorted(set(types)))
         self.source = tenant_name(tenant), self._types  # subscriptions with the same source share their reads
 
     async def _page(self) -> Page:
-        return await self.read_after(self.seq, PAGE_ROWS, PAGE_BYTES)
+        return await self.read_after(self.seq, PAGE_ROWS, self._page_bytes)
 
     async def read_after(self, after: int | None, limit: int, size: int) -> Page:
         """Read a page of the source."""

@@ -83,6 +83,7 @@ async def bulk(call: Call, query: OneTenant, body: Bulk) -> StartedData:
         options["children"] = body.children
     if body.verb is BulkVerb.REWIND:
         options["step"] = BEGINNING if body.step is None else body.step
+    call.is_repeatable = body.key is not None
     handle = await getattr(operations, body.verb)(_where(call, body.where), **options)
     call.status = 201 if handle.created else 200
     call.target = str(handle.id)

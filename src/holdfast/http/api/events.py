@@ -44,6 +44,7 @@ async def emit(call: Call, query: OneTenant, body: Emit) -> EmittedData:
     """
     client = call.client(query.tenant, one=True)
     call.target = body.topic
+    call.is_repeatable = body.id is not None
     payload = await value_of(call, body.payload, "payload")
     emitted = await client.emit(body.topic, payload, body.id, body.run, keep=body.keep)
     return EmittedData(topic=body.topic, woken=emitted.woken, duplicate=emitted.duplicate)

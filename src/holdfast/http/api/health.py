@@ -53,10 +53,10 @@ async def openapi_json(call: Call) -> Response:
 @operation("GET", "/docs", tag=TAG, scope=(), hidden=True)
 async def docs_page(call: Call) -> Response:
     """Return the operations as a page."""
-    return docs.page(docs.operations_html(call.request.scope.get("root_path", "")))
+    return docs.answer(docs.operations_page(call.request.scope.get("root_path", "")))
 
 
 @operation("GET", "/docs/problems", tag=TAG, scope=(), hidden=True)
 async def problems_page(call: Call) -> Response:
     """Return the codes of problems as a page."""
-    return docs.page(docs.problems_html(call.request.scope.get("root_path", "")))
+    return docs.answer(docs.problems_page(call.request.scope.get("root_path", "")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -19,7 +20,19 @@ from holdfast.records import Scope
 from holdfast.records.units import SAME
 from holdfast.shown.shapes import RerunData, Shape, StartedData
 
-from .fields import Attempts, Cost, Labels, Name, OneTenant, Priority, RunPath, Seconds, Value, value_of, values_of
+from .fields import (
+    Attempts,
+    Cost,
+    Labels,
+    Name,
+    OneTenant,
+    Priority,
+    RunPath,
+    Seconds,
+    Value,
+    value_of,
+    values_of,
+)
 
 START_BYTES = VALUE_BYTES + 64 * 1024
 BATCH_MAX = 500
@@ -95,7 +108,9 @@ async def start(call: Call, query: OneTenant, headers: IdempotencyKey, body: Sta
     """
     client = call.client(query.tenant, one=True)
     params = await value_of(call, body.params, "params")
-    handle = await client.start(body.type, params, **_options(body, headers))
+    options = _options(body, headers)
+    call.is_repeatable = options["key"] is not None
+    handle = await client.start(body.type, params, **options)
     call.status = 201 if handle.created else 200
     call.target = str(handle.id)
     return StartedData(id=handle.id, type=handle.type, created=handle.created)
@@ -121,9 +136,11 @@ async def start_many(call: Call, query: OneTenant, body: Starts) -> StartAnswers
             items.append((one.type, params, _options(one, None)))
         except HoldfastError as error:
             items.append(refusal_of(error))
+    call.is_repeatable = all(one.key is not None for one in body.starts)
     made = iter(await client.start_many([one for one in items if isinstance(one, tuple)]))
     answers = [next(made) if isinstance(one, tuple) else one for one in items]
-    return StartAnswers(items=tuple(_answer(call, one) for one in answers))
+    keyed = [one.key is not None for one in body.starts]
+    return StartAnswers(items=tuple(map(partial(_answer, call), answers, keyed)))
 
 
 @operation(
@@ -134,6 +151,7 @@ async def rerun(
 ) -> RerunData:
     """Start a new run that repeats another: with its type, params, priority, labels and limits."""
     key = _key(body.key, headers)
+    call.is_repeatable = key is not None
     params = SAME if body.params is UNSET else await value_of(call, body.params, "params")
     handle = await call.client(query.tenant).rerun(path.run, params, key=key)
     call.status = 201 if handle.created else 200
@@ -156,8 +174,9 @@ def _key(key: str | None, headers: IdempotencyKey | None) -> str | None:
     return key if said is None else said
 
 
-def _answer(call: Call, answer: Handle[Any] | HoldfastError | Refusal) -> StartAnswer:
+def _answer(call: Call, answer: Handle[Any] | HoldfastError | Refusal, keyed: bool) -> StartAnswer:  # noqa: FBT001 - one of two
     if isinstance(answer, Handle):
         return StartAnswer(run=StartedData(id=answer.id, type=answer.type, created=answer.created))
     refusal = refusal_of(answer) if isinstance(answer, HoldfastError) else answer
+    refusal.is_repeatable = keyed
     return StartAnswer(problem=refusal.problem(call.id, call.api.problems_page(call.request)))
