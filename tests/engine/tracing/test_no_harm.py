@@ -139,11 +139,15 @@ async def test_a_run_is_free_after_its_end(app, spans):
     async def order(ctx):
         await ctx.step("one", lambda: 1)
 
+    def there():
+        return {id(one) for one in gc.get_objects() if isinstance(one, Execution | RunSpans)}
+
     gc.collect()
+    before = there()  # some that other tests still hold
     gc.disable()
     try:
         async with app.worker():
             await outcome(app, await app.start(order))
-        assert [one for one in gc.get_objects() if isinstance(one, Execution | RunSpans)] == []
+        assert there() <= before
     finally:
         gc.enable()
