@@ -14,7 +14,7 @@ from holdfast.http.api.runs import WAIT_MAX_SECONDS
 from holdfast.http.api.starts import BATCH_MAX
 from holdfast.http.call import PAGE as PAGE_ITEMS
 from holdfast.http.call import PAGE_MAX
-from holdfast.http.limits import STREAMS_MAX, STREAMS_PER_KEY
+from holdfast.http.limits import STREAMS_MAX, STREAMS_PER_KEY, STREAMS_PER_TENANT
 from holdfast.http.operation import BODY_BYTES, all_operations
 from holdfast.http.parsing import BODY_SECONDS
 from holdfast.http.protocol import HEAD_BYTES, HEAD_SECONDS
@@ -99,7 +99,7 @@ def test_every_option_of_serve_is_in_the_table():
         f"| {HEAD_BYTES // 1024} KiB; they must arrive within {HEAD_SECONDS:g} s |",
         f"| {PAGE_ITEMS} unless you say `limit=`, at most {PAGE_MAX} |",
         f"| {WAIT_MAX_SECONDS:g} s |",
-        f"| {STREAMS_PER_KEY:,} for a key, {STREAMS_MAX:,} for a process |",
+        f"| {STREAMS_PER_KEY:,} for a key, {STREAMS_PER_TENANT:,} for a tenant, {STREAMS_MAX:,} for a process;",
         f"every {COMMENT_SECONDS:g} s, so that",
         f"nothing for {SEND_SECONDS:g} s is dropped",
         f"have {GRACE_SECONDS} s to finish",
