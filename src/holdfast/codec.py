@@ -256,14 +256,17 @@ def parse(text: str | bytes, what: str, *, repeated: bool = True) -> Any:
     return value
 
 
-def written(text: bytes, what: str) -> Written:
-    """Check a JSON text as `parse` and `encode` do, in pieces: see `large_json`. The cost is that of both."""
+def written(text: bytes, what: str, *, repeated: bool = True) -> Written:
+    """Check a JSON text as `parse` and `encode` do, in pieces: see `large_json`. The cost is that of both.
+
+    repeated=False: the caller has looked for repeated keys.
+    """
     _limited(text, what, bounds.VALUE_BYTES)
     if deeper(text):
         raise BadValue(f"{what} {DEEPER}")
 
     def read(piece: bytes) -> Json:
-        return untyped.encode(parse(piece, what), what)
+        return untyped.encode(parse(piece, what, repeated=repeated), what)
 
     try:
         found = rewritten(text, read)

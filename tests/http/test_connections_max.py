@@ -46,7 +46,7 @@ def test_the_longest_idle_connection_makes_room_for_a_new_one(caplog):
 @pytest.mark.slow
 def test_silent_connections_shut_out_nobody():
     with served(shop(), connections=20) as (port, _):
-        silent = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(60)]
+        silent = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(300)]
         for _ in range(3):
             assert ask(port, "GET", "/healthz")[0] == 200
         for one in silent:

@@ -111,7 +111,7 @@ def _texts(given: Sequence[bytes], what: str) -> list[Any | HoldfastError]:
     found: list[Any | HoldfastError] = []
     for one in given:
         try:
-            found.append(written(one, what))
+            found.append(written(one, what, repeated=False))
         except HoldfastError as error:
             found.append(error)
     return found

@@ -22,6 +22,7 @@ from .server import HttpApi
 
 GRACE_SECONDS = 5  # requests that are under way may finish
 IDLE_SECONDS = 75
+BACKLOG = 2048  # connections that the system keeps until they are accepted
 
 
 class Server:
@@ -82,6 +83,7 @@ class Server:
         if self._task.done():
             self._task.result()
             raise UsageError("the server did not start; its log says why")
+        self._socket.listen(BACKLOG)  # the event loop accepts fewer in one turn, but more may wait for it
 
     async def stop(self) -> None:
         """Answer the requests that are under way, end streams, and close."""
