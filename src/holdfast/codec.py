@@ -21,7 +21,6 @@ from . import bounds, typed_dicts
 from .decoding import custom_class, decode_untyped, decoded
 from .errors import BadValue, TooLarge
 from .escaping import escaped
-from .large_json import rewritten
 from .records import Json
 from .roundtrip import DEEPER, KEY_SHOWN, changed, deeper, offence, repeated_key
 
@@ -257,29 +256,11 @@ def parse(text: str | bytes, what: str, *, repeated: bool = True) -> Any:
 
 
 def written(text: bytes, what: str, *, repeated: bool = True) -> Written:
-    """Check a JSON text as `parse` and `encode` do, in pieces: see `large_json`. The cost is that of both.
+    """Check a JSON text as `parse` and `encode` do, and keep it as text.
 
     repeated=False: the caller has looked for repeated keys.
     """
-    _limited(text, what, bounds.VALUE_BYTES)
-    if deeper(text):
-        raise BadValue(f"{what} {DEEPER}")
-
-    def read(piece: bytes) -> Json:
-        return untyped.encode(parse(piece, what, repeated=repeated), what)
-
-    try:
-        found = rewritten(text, read)
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise BadValue(f"{what} is not JSON: {_said(error)}") from None
-    except RecursionError:
-        raise BadValue(f"{what} {DEEPER}") from None
-    if found.startswith(MARK):
-        raise BadValue(
-            f"{what} begins with the key {RESERVED!r}, which marks encrypted values: rename the key"
-        )
-    _limited(found, what, bounds.VALUE_BYTES)
-    return Written(found)
+    return Written(untyped.encode(parse(text, what, repeated=repeated), what))
 
 
 def annotated(function: Callable[..., Any]) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from holdfast.clipped import clipped
 from holdfast.codec import parse, written
 from holdfast.errors import HoldfastError
 from holdfast.escaping import escaped
-from holdfast.large_json import LARGE_BYTES, RepeatedKey, rewritten
 from holdfast.roundtrip import deeper, repeated_key
+from holdfast.threads.collector import paused
 from holdfast.world import World
 
 from .operation import Body, Operation, Query
@@ -32,6 +32,7 @@ from .problems import Code, FieldError, Refusal
 
 BODY_SECONDS = 30.0  # a body must have arrived within this time
 REST_SECONDS, REST_BYTES = 1.0, 8 * 2**20  # a body that is not wanted is thrown away, up to here
+LARGE_BYTES = 64 * 1024
 PARSED_AT_ONCE = 2  # bodies above LARGE_BYTES, and their values, are read in a thread: so many at once
 QUERY_FIELDS = 100
 ENVELOPE_LEVELS = 4  # levels of a body around a value
@@ -90,14 +91,15 @@ class Bodies:
             return await self._world.thread(parsed_body, text, wanted, separate=True)
 
     async def values(self, given: Sequence[bytes], what: str) -> list[Any | HoldfastError]:
-        """Return values of callers, or the error of each. Many bytes are checked in a thread and stay text.
+        """Return values of callers, or the error of each. Many bytes are checked in a thread; a large value
+        stays text.
 
         Keys that occur twice were looked for in the whole body already.
         """
         if sum(map(len, given)) <= LARGE_BYTES:
             return [_value(one, what) for one in given]
         async with self._at_once:
-            return await self._world.thread(_texts, given, what, separate=True)
+            return await self._world.thread(_checked_values, given, what, separate=True)
 
 
 def _value(text: bytes, what: str) -> Any | HoldfastError:
@@ -107,37 +109,24 @@ def _value(text: bytes, what: str) -> Any | HoldfastError:
         return error
 
 
-def _texts(given: Sequence[bytes], what: str) -> list[Any | HoldfastError]:
-    found: list[Any | HoldfastError] = []
-    for one in given:
-        try:
-            found.append(written(one, what, repeated=False))
-        except HoldfastError as error:
-            found.append(error)
-    return found
+def _checked_values(given: Sequence[bytes], what: str) -> list[Any | HoldfastError]:
+    return [_value(one, what) if len(one) <= LARGE_BYTES else _kept_text(one, what) for one in given]
+
+
+def _kept_text(value: bytes, what: str) -> Any | HoldfastError:
+    try:
+        with paused():
+            return written(value, what, repeated=False)
+    except HoldfastError as error:
+        return error
 
 
 def _repeated(text: bytes) -> str | None:
-    """Return the key that occurs twice in one object of a body; of a large one not always its name."""
+    """Return the key that occurs twice in one object of a body."""
     if len(text) <= LARGE_BYTES:
         return repeated_key(text)
-
-    def read(piece: bytes) -> str:
-        if (key := repeated_key(piece)) is not None:
-            raise _Repeated(key)
-        return "[]"
-
-    try:
-        rewritten(text, read)
-    except _Repeated as found:
-        return str(found)
-    except RepeatedKey:
-        return ""
-    return None
-
-
-class _Repeated(Exception):
-    pass
+    with paused():
+        return repeated_key(text)
 
 
 async def _read(request: Request, operation: Operation) -> bytes:
@@ -197,8 +186,7 @@ def parsed_body(text: bytes, wanted: type) -> Any:
     except (ValueError, OverflowError) as error:
         raise Refusal(Code.BAD_JSON, f"the body cannot be read: {_said(error)}") from None
     if (key := _repeated(text)) is not None:
-        named = f"the key {clipped(key)}" if key else "a key"
-        raise Refusal(Code.BAD_JSON, f"the body has {named} twice in one object")
+        raise Refusal(Code.BAD_JSON, f"the body has the key {clipped(key)} twice in one object")
     return found
 
 
