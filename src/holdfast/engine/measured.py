@@ -8,7 +8,7 @@ from typing import Any, cast
 from holdfast.contract import Store
 from holdfast.contract.forwarding import Forwards
 
-from .measures import Measures
+from .measures import Harmless, Measures
 
 # `listen` only registers a function. `open` stands before every verb of an app, and does nothing after the
 # first time.
@@ -20,7 +20,7 @@ class Measured(Forwards):
 
     def __init__(self, inner: Store, measures: Measures, clock: Callable[[], float]) -> None:
         self.inner, self.traits = inner, inner.traits
-        self.measures, self._clock = measures, clock
+        self.measures, self._clock = Harmless(measures), clock
 
     def __getattr__(self, name: str) -> Any:
         """Return what only this kind of store has."""

@@ -1,14 +1,19 @@
 """The seam for metrics: happenings that the engine reports, to whoever measures them.
 
 The engine knows no library for metrics. A worker without measures pays one test for None at each place. The
-methods are called on event loops and, by `Measured`, from the thread that renews leases; they may not block
-or raise.
+methods are called on event loops and, by `Measured`, from the thread that renews leases; they may not block.
+If one raises, its measurement is dropped (`Harmless`): a broken exporter must not fail a claim or a commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from holdfast.escaping import safe_logger
+
+log = safe_logger("holdfast.metrics")
 
 
 class Slots(Protocol):
@@ -111,3 +116,32 @@ class Several(Measures):
     def fired(self, late_seconds: float) -> None:
         for one in self.each:
             one.fired(late_seconds)
+
+
+class Harmless(Measures):
+    """Reports each happening to other measures. What they raise is logged, once for each method."""
+
+    def __init__(self, inner: Measures) -> None:
+        self.inner = inner
+        self._failed: set[str] = set()
+
+    def report(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Call this method of the other measures."""
+        try:
+            getattr(self.inner, method)(*args, **kwargs)
+        except Exception:
+            if method not in self._failed:
+                self._failed.add(method)
+                log.exception("metrics: %s fails, its measurements are dropped", method)
+
+
+def _reporting(method: str) -> Callable[..., None]:
+    def report(self: Harmless, *args: Any, **kwargs: Any) -> None:
+        self.report(method, args, kwargs)
+
+    return report
+
+
+for _name, _ in inspect.getmembers(Measures, inspect.isfunction):
+    if not _name.startswith("_"):
+        setattr(Harmless, _name, _reporting(_name))

@@ -25,11 +25,15 @@ def between_looks(cost_seconds: float, share: float = LOOK_SHARE) -> float:
     return min(max(LOOK_SECONDS, cost_seconds / share), POLL_MAX_SECONDS)
 
 
-def poll_of(store: Store, most_seconds: float = math.inf) -> Callable[[], float]:
-    """Return a function that says the longest sleep without a wake-up: short while no hints come."""
+def poll_of(
+    store: Store, most_seconds: float = math.inf, *, chosen: float | None = None
+) -> Callable[[], float]:
+    """Return a function that says the longest sleep without a wake-up: short while no hints come. chosen: in
+    place of what the store asks for.
+    """
 
     def poll_seconds() -> float:
-        seconds = min(store.traits.poll_seconds, most_seconds)
+        seconds = min(store.traits.poll_seconds, most_seconds) if chosen is None else chosen
         return seconds if store.hears() else min(seconds, POLL_MAX_SECONDS)
 
     return poll_seconds

@@ -289,3 +289,28 @@ def test_a_time_before_its_due_time_is_in_time():
     recorder = Recorder()
     recorder.claimed("a", -5.0)
     assert values(recorder)["claim_latency_seconds_sum", "a"] == 0
+
+
+@pytest.mark.spec("OPS-2")
+async def test_measures_that_raise_harm_no_run(app, caplog):
+    """Neither a start that is recorded, nor a claim, nor a commit. Each failing method is logged once."""
+
+    class Broken(Recorder):
+        def __getattribute__(self, name):
+            if not name.startswith("_") and callable(getattr(type(self), name, None)):
+                raise ValueError("the exporter is broken")
+            return super().__getattribute__(name)
+
+    measure(app, Broken())
+
+    @app.workflow(TYPE)
+    async def order(ctx):
+        await ctx.sleep(5)
+        return await ctx.step("one", lambda: 1)
+
+    runs = [await app.start(order) for _ in range(3)]
+    async with app.worker():
+        assert [await run.result(100) for run in runs] == [1, 1, 1]
+    said = [one.getMessage() for one in caplog.records if one.name == "holdfast.metrics"]
+    assert "metrics: claimed fails, its measurements are dropped" in said
+    assert len(said) == len(set(said))

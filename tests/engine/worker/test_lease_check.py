@@ -205,3 +205,26 @@ async def test_a_cancel_in_the_grace_period_is_quick_too(app, world):
         await app.cancel(run.id)
         await stopping
     assert ends[0] - moved_at < 0.5
+
+
+@pytest.mark.spec("CANC-6")
+async def test_a_cancel_between_a_claim_and_its_answer_reaches_the_run(app, store, world):
+    """The run is leased in the store, and the worker does not hold it yet."""
+    ends, committed, arrives = [], asyncio.Event(), asyncio.Event()
+
+    async def claim(ask):
+        found = await store._store.claim(ask)
+        if found:
+            committed.set()
+            await arrives.wait()
+        return found
+
+    store.claim = claim
+    run = await app.start(slow(app, ends, world))
+    async with working(app):
+        await committed.wait()
+        await app.cancel(run.id)
+        await asyncio.sleep(0.1)
+        arrives.set()
+        await asyncio.sleep(1)
+        assert len(ends) == 1

@@ -29,15 +29,23 @@ class LeaseCheck:
         self._timer: asyncio.TimerHandle | None = None
         self._checking: asyncio.Task[None] | None = None
         self._again = False  # called during a check, which may have read before that move
+        self._during_claim = False  # called while a claim was under way: its runs are not held yet
 
     def soon(self) -> None:
         """Check the leases soon, if there are any."""
+        self._during_claim = self._during_claim or self._worker.leases.claiming
         if self._checking is not None:
             self._again = True
         elif self._timer is None and self._worker.leases.held:
             # Delayed after a recent check, but not left out: that one may have come before this move.
             wait = self._checked_at + CHECK_SECONDS - self._worker.world.monotonic()
             self._timer = asyncio.get_running_loop().call_later(max(0.0, wait), self._begin)
+
+    def claim_answered(self) -> None:
+        """Check the runs of a claim too, if one of them may have been moved before the answer came."""
+        if self._during_claim:
+            self._during_claim = False
+            self.soon()
 
     def end(self) -> None:
         """Check no more."""

@@ -26,12 +26,9 @@ class Shared(TypedDict):
     poll: Callable[[], float]
 
 
-def _always(seconds: float) -> Callable[[], float]:
-    return lambda: seconds
-
-
 class Looking:
-    """The wake-ups of one worker. `poll_seconds`: its longest sleep; None: what the store asks for.
+    """The wake-ups of one worker. `poll_seconds`: its longest sleep; None: what the store asks for. Without
+    hints the keeper and the relay look every second all the same: timers must not wait for a slow poll.
 
     `executes`: says whether it has workflows of its own, or executes runs.
     """
@@ -46,8 +43,8 @@ class Looking:
     ) -> None:
         self._worker, self._looks = worker, Looks(self._ask)
         self._executes, self._wait_timeouts = executes, wait_timeouts
-        self._poll = poll_of(worker.store) if poll_seconds is None else _always(poll_seconds)
-        self.claims = WakeUp(self._poll)
+        self._poll = poll_of(worker.store, chosen=poll_seconds)
+        self.claims = WakeUp(self._poll if poll_seconds is None else poll_seconds)
         self._hinted = False
 
     @property

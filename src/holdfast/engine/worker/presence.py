@@ -79,9 +79,17 @@ class Refresh:
         self._worker = worker
         self._asked_at = -REFRESH_SECONDS
         self._asking: asyncio.TimerHandle | None = None
+        self._during_claim = False  # news came while a claim was under way: its runs are not held yet
+
+    def claim_answered(self) -> None:
+        """Look for news of the runs of a claim too, if some came before its answer."""
+        if self._during_claim:
+            self._during_claim = False
+            self.soon()
 
     def soon(self) -> None:
         """Ask for a renewal soon, if any run could have news."""
+        self._during_claim = self._during_claim or self._worker.leases.claiming
         held = self._worker.leases.held
         if self._asking is None and any(one.record.open_waits for one in held.values()):
             # Delayed after a recent renewal, but not left out: that one may have come before this news.

@@ -353,6 +353,8 @@ class Worker(OnlyAsync):
                 self._begin(claim, claimed_at)
         finally:
             self.leases.claiming = False
+            self._lease_check.claim_answered()
+            self.refresh.claim_answered()
         return len(claims) == ask.limit
 
     def _begin(self, claim: Claim, claimed_at: float) -> None:
