@@ -23,7 +23,7 @@ class Counting(Protocol):
     the counts, whoever makes the commit: a verb, a trigger for user SQL, a purge. Changes are kept apart from
     the counts, so commits do not wait for each other; `tick` folds them into the kept counts, at the latest
     FOLD_SECONDS after they were written if a keeper runs. Every read adds the changes that are not folded
-    yet: folding is never visible. Without a keeper the changes stay bounded too.
+    yet: folding is never visible. Without a keeper the changes pile up, unless the store folds by itself.
 
     A run counts under its status while it is there and is not deleted. Happenings are counted in the minute,
     by the store's clock, of the commit: the trail entries created, succeeded, failed, cancelled, retried and

@@ -131,6 +131,9 @@ begin
         perform refuse_old_snapshot();
         -- One repair at a time, or both would add the same. The transaction gets its id before it takes numbers.
         perform pg_advisory_xact_lock(1752132459, hashtext(current_schema())), pg_current_xact_id();
+        -- Numbers that begin anew (a restored table, a replica that became the server) would never be read.
+        update workflow_count_fold as f set past = 0, next = 0
+        where f.past > (select s.last_value from workflow_count_change_seq_seq as s);
     end if;
     with real as (
         select r.tenant, r.type, r.status, count(*) as number from workflow_run as r
