@@ -12,6 +12,7 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context
 from math import inf
 from typing import Any
 
@@ -185,7 +186,8 @@ class Pool:
         self.sessions.discard(session)
 
     def _spawn(self, work: Any) -> None:
-        task = self.loop.create_task(work, name="holdfast-connection")
+        # Sessions are for all: they have no context of the caller that happened to ask first.
+        task = self.loop.create_task(work, name="holdfast-connection", context=Context())
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 
@@ -193,7 +195,7 @@ class Pool:
 
     def _grow(self) -> None:
         if self._waiting and self._opening is None and self._count < MOST and not self._closed:
-            self._opening = self.loop.create_task(self._open(), name="holdfast-connect")
+            self._opening = self.loop.create_task(self._open(), name="holdfast-connect", context=Context())
 
     async def _open(self) -> None:
         """Open sessions one after the other, as long as somebody waits."""
