@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.context import attach
 from starlette.testclient import TestClient
 
 import holdfast as hf
@@ -75,7 +76,7 @@ def test_a_span_around_the_server_is_not_that_of_its_requests(app, tracer, heade
     around = tracer.start_span("around")
 
     async def prepare():
-        trace.use_span(around).__enter__()  # the current one of the task that begins the server
+        attach(trace.set_span_in_context(around))  # the current one of the task that begins the server
 
     headers = {} if header is None else {"traceparent": header}
     with served(app, prepare=prepare, open=True) as (port, call):
