@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.context import attach
 from starlette.testclient import TestClient
 
 import holdfast as hf
+from holdfast.engine.tracing.spans import remote_context
 from holdfast.http import asgi
 from holdfast.records import Ask
+from tests.engine.tracing.kit import Spans, text
+from tests.http.real import ask, served
 
 TYPE = "shop.order.v1"
 GOOD = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -56,3 +61,43 @@ def test_a_start_has_the_trace_of_its_request(app, header, stored):
         assert many.status_code == 200
         assert client.post(f"/runs/{run}/rerun", json={}, headers=headers).status_code == 201
     assert traces(app) == [stored] * 4
+
+
+@pytest.fixture
+def tracer(monkeypatch):
+    """The tracer of a real SDK."""
+    spans = Spans()
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", spans.provider)
+    return spans.tracer
+
+
+@pytest.mark.parametrize("header", [GOOD, None])
+def test_a_span_around_the_server_is_not_that_of_its_requests(app, tracer, header):
+    around = tracer.start_span("around")
+
+    async def prepare():
+        attach(trace.set_span_in_context(around))  # the current one of the task that begins the server
+
+    headers = {} if header is None else {"traceparent": header}
+    with served(app, prepare=prepare, open=True) as (port, call):
+        assert ask(port, "POST", "/runs", body={"type": TYPE}, **headers)[0] == 201
+        (claim,) = call(app.store.claim, Ask(worker="w", types=(TYPE,), limit=100))
+    assert text(around)[3:35] not in claim.trace
+    assert claim.trace == header or header is None
+
+
+@pytest.mark.parametrize("belongs", [True, False])
+def test_the_span_of_an_instrumented_server_is_nearer_than_that_of_the_caller(app, tracer, belongs):
+    """A span of another trace is not that of the request."""
+    inner, made = asgi(app, open=True), []
+
+    async def instrumented(scope, receive, send):
+        context = remote_context(GOOD) if belongs else None
+        with tracer.start_as_current_span("server", context=context) as span:
+            made.append(text(span))
+            await inner(scope, receive, send)
+
+    with TestClient(instrumented) as client:
+        answer = client.post("/runs", json={"type": TYPE}, headers={"traceparent": GOOD})
+        assert answer.status_code == 201, answer.text
+    assert traces(app) == [made[-1] if belongs else GOOD]

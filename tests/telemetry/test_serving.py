@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -117,21 +120,81 @@ class _either:  # noqa: N801
         return kind is not None and issubclass(kind, OSError)
 
 
-def test_more_connections_than_allowed_are_refused_and_free_again(app, monkeypatch):
-    monkeypatch.setattr(serving, "CONNECTIONS_MAX", 2)
+def connected(server):
+    return socket.create_connection(("127.0.0.1", server.port), timeout=10)
+
+
+@pytest.mark.spec("OPS-2")
+def test_silent_connections_neither_stop_a_scrape_nor_the_answer_about_health(app):
+    """The oldest of them are closed: as many as are allowed stay."""
     with MetricsServer(app, 0) as server:
-        held = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(2)]
-        deadline = time.monotonic() + 10
-        while server._open < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-        assert get(server.url)[0] == 503
-        for one in held:
-            one.close()
-        while server._open:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        silent = [connected(server) for _ in range(3 * serving.CONNECTIONS_MAX)]
         assert get(server.url)[0] == 200
+        assert get(server.url, "/healthz") == (503, b"no worker\n")
+        oldest, newest = silent[: -serving.CONNECTIONS_MAX], silent[-serving.CONNECTIONS_MAX + 2 :]
+        for one in oldest:
+            with _either():
+                assert one.recv(1) == b""
+        for one in newest:
+            one.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                one.recv(1)
+    for one in silent:
+        one.close()
+
+
+@pytest.mark.spec("OPS-2")
+def test_scrapes_that_take_no_end_leave_the_answer_about_health(app, monkeypatch):
+    """Further scrapes are refused meanwhile, and answered again when the others have ended."""
+    entered, free = threading.Semaphore(0), threading.Event()
+
+    async def slow(*_, **__):
+        entered.release()
+        await asyncio.to_thread(free.wait, 10)
+        return "text/plain", b"shown\n"
+
+    monkeypatch.setattr(serving, "exposition", slow)
+    with MetricsServer(app, 0) as server, ThreadPoolExecutor(serving.CONNECTIONS_MAX) as pool:
+        try:
+            scrapes = [pool.submit(get, server.url) for _ in range(serving.CONNECTIONS_MAX)]
+            for _ in scrapes:
+                assert entered.acquire(timeout=10)
+            assert get(server.url) == (503, b"too many connections\n")
+            assert get(server.url, "/healthz") == (503, b"no worker\n")
+        finally:
+            free.set()
+        assert {scrape.result() for scrape in scrapes} == {(200, b"shown\n")}
+        assert get(server.url)[0] == 200
+
+
+def test_an_answer_that_nobody_takes_ends_with_its_connection(app, monkeypatch):
+    async def large(*_, **__):
+        return "text/plain", bytes(64 * 1024 * 1024)
+
+    monkeypatch.setattr(serving, "exposition", large)
+    monkeypatch.setattr(serving, "ANSWER_SECONDS", 0.1)
+    with MetricsServer(app, 0) as server, connected(server) as one:
+        one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert one.recv(1, socket.MSG_PEEK)
+        deadline = time.monotonic() + 10
+        while server._tasks:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        taken = 0
+        with _either():
+            while part := one.recv(1024 * 1024):
+                taken += len(part)
+        assert taken < 64 * 1024 * 1024
+
+
+def test_a_server_that_stops_with_open_connections_says_nothing(app, caplog):
+    with MetricsServer(app, 0) as server:
+        silent = [connected(server) for _ in range(2)]
+        get(server.url, "/healthz")
+    for one in silent:
+        with one, _either():
+            assert one.recv(1) == b""
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_the_first_free_port_of_a_range_is_taken(app):

@@ -10,9 +10,9 @@ from holdfast.contract.forwarding import Forwards
 
 from .measures import Harmless, Measures
 
-# `listen` only registers a function. `open` stands before every verb of an app, and does nothing after the
+# `listen` only registers a function, and `hears` only reads a variable. `open` stands before every verb of an app, and does nothing after the
 # first time.
-UNMEASURED = frozenset({"listen", "open"})
+UNMEASURED = frozenset({"hears", "listen", "open"})
 
 
 class Measured(Forwards):

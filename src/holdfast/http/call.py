@@ -11,7 +11,7 @@ from starlette.requests import Request
 from holdfast.arguments import ALL_TENANTS
 from holdfast.engine.app.client import StartedBy, StoreClient
 from holdfast.engine.app.tenants import bound_client
-from holdfast.engine.tracing.carried import checked
+from holdfast.engine.tracing.carried import checked, same_trace
 from holdfast.engine.tracing.provider import current_traceparent
 from holdfast.records import ANY, Scope, Tenant
 from holdfast.shown.shapes import Shape
@@ -63,14 +63,20 @@ class Call:
         """
         self.tenant = tenant_for(self.actor, tenant)
         key, most = self.actor.key_id or None, self.actor.open_runs_max
-        # The span of an instrumented server is nearer than that of the caller. A bad header is ignored.
-        trace = current_traceparent() or checked(self.request.headers.get("traceparent"))
-        caller = StartedBy(self.actor.name, key, most, self.id, trace)
+        caller = StartedBy(self.actor.name, key, most, self.id, self._trace())
         if self.tenant != ALL_TENANTS:
             return bound_client(self.api.client, self.tenant, caller)
         if one:
             raise Refusal(Code.BAD_VALUE, "query.tenant: this needs one tenant, not all of them")
         return bound_client(self.api.client, ANY, caller)
+
+    def _trace(self) -> str:
+        """Return the trace of this request. The span of an instrumented server belongs to the caller's trace,
+        and is nearer. Any other current span belongs to the program around the server, and not to the request.
+        A bad header is ignored.
+        """
+        asked, current = checked(self.request.headers.get("traceparent")), current_traceparent()
+        return current if not asked or same_trace(asked, current) else asked
 
     @property
     def scope(self) -> Tenant:

@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -77,7 +78,9 @@ class Server:
 
     async def begin(self) -> None:
         """Start to answer requests."""
-        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="http server")
+        # Requests get no context of the program around: a span that is open there is not theirs.
+        serving = self._server.serve(sockets=[self._socket])
+        self._task = asyncio.create_task(serving, name="http server", context=Context())
         while not self._server.started and not self._task.done():  # noqa: ASYNC110 - uvicorn tells nobody
             await asyncio.sleep(0.01)
         if self._task.done():

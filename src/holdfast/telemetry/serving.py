@@ -26,7 +26,7 @@ from .recorder import PROCESS, measure
 log = safe_logger("holdfast.metrics")
 
 HOST = "127.0.0.1"
-CONNECTIONS_MAX = 8
+CONNECTIONS_MAX = 8  # that have sent no request yet; and as many that are being answered
 REQUEST_BYTES = 8 * 1024
 REQUEST_SECONDS = 5.0  # to send a request
 ANSWER_SECONDS = 15.0  # to make and to take the answer
@@ -55,7 +55,10 @@ class MetricsServer:
         self._app, self._host, self._with_store = app, host, store
         self._ports = (ports,) if isinstance(ports, int) else tuple(ports)
         self._ending = asyncio.Event()
-        self._open = 0
+        # connections that have sent no request yet, the oldest first; and scrapes that are being answered
+        self._silent: dict[asyncio.StreamWriter, None] = {}
+        self._scrapes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._running: tuple[threading.Thread, asyncio.AbstractEventLoop] | None = None
         self.port = 0  # the port that it listens on
         measure(app)
@@ -113,20 +116,50 @@ class MetricsServer:
         if left:
             await asyncio.wait(left, timeout=END_SECONDS / 2)
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take a new connection. Among too many that have sent no request, the oldest has to go."""
+        if len(self._silent) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.transport.abort()
+        self._silent[writer] = None
+        task = asyncio.get_running_loop().create_task(self._served(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # All bytes are sent before the connection is closed: otherwise one that takes nothing stays open.
+        writer.transport.set_write_buffer_limits(high=0)
         try:
-            # A scraper that goes away, or sends something else than HTTP, is no error of ours.
-            with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                async with asyncio.timeout(REQUEST_SECONDS):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    answer = _BUSY if self._open > CONNECTIONS_MAX else await self._answer(head)
-                    writer.write(_response(*answer, body=not head.startswith(b"HEAD ")))
-                    await writer.drain()
+            async with asyncio.timeout(REQUEST_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+            self._silent.pop(writer, None)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._reply(head, writer)
+        except TimeoutError:
+            writer.transport.abort()
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # a scraper that goes away, or sends something else than HTTP, is no error of ours
+        except asyncio.CancelledError:
+            writer.transport.abort()  # the server stops
+            raise
         finally:
-            self._open -= 1
+            self._silent.pop(writer, None)
             writer.close()
+
+    async def _reply(self, head: bytes, writer: asyncio.StreamWriter) -> None:
+        """Answer one request. Few scrapes are answered at once; that a worker works is always told."""
+        scrape = b"/healthz" not in head.split(b"\r\n", 1)[0]
+        if scrape and self._scrapes >= CONNECTIONS_MAX:
+            writer.write(_response(*_BUSY, body=not head.startswith(b"HEAD ")))
+            await writer.drain()
+            return
+        self._scrapes += scrape
+        try:
+            writer.write(_response(*await self._answer(head), body=not head.startswith(b"HEAD ")))
+            await writer.drain()
+        finally:
+            self._scrapes -= scrape
 
     async def _answer(self, head: bytes) -> Answer:
         method, _, rest = head.decode("latin-1").partition(" ")

@@ -251,6 +251,8 @@ async def test_calls_of_the_store_are_measured_and_errors_counted(app, recorder)
     assert found["engine_errors_total",] == 1
     assert found["store_call_seconds_count", "commit"] >= 1
     assert found["store_call_seconds_count", "claim"] == faulty.calls["claim"]
+    verbs = {labels[0] for name, *labels in found if name == "store_call_seconds_count"}
+    assert not verbs & {"hears", "listen", "open"}, "these ask the store nothing"
 
 
 async def test_an_app_that_is_measured_twice_counts_once_and_at_other_stores_too(app, recorder):

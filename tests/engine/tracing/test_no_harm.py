@@ -10,6 +10,7 @@ import sys
 import pytest
 from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan
 
 from holdfast import Task
 from holdfast.engine.code.execution import Execution
@@ -130,6 +131,48 @@ async def test_an_sdk_that_raises_fails_no_run(app, configure, caplog, monkeypat
     assert got == [1]
     lines = [one for one in caplog.records if one.name == "holdfast.tracing"]
     assert 1 <= len(lines) <= 10
+
+
+class Mute(NonRecordingSpan):
+    """A span that cannot tell its context."""
+
+    def get_span_context(self):
+        raise RuntimeError("the span is broken")
+
+
+class MuteTracer:
+    def start_span(self, *_, **__):
+        return Mute(INVALID_SPAN_CONTEXT)
+
+
+async def test_spans_that_cannot_tell_their_context_fail_no_run(app, configure, monkeypatch):
+    """Neither starts nor messages, children or a run that goes on as another one."""
+    spans, got = configure(), []
+    monkeypatch.setattr(spans.provider, "get_tracer", lambda *_, **__: MuteTracer())
+    monkeypatch.setattr(provider, "_tracer", None)
+
+    @app.workflow("shop.child.v1")
+    async def child(ctx):
+        return 1
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx, again: bool = True):
+        await ctx.step("one", lambda: 1)
+        if again:
+            ctx.send("mail", 1)
+            await ctx.sleep(60)
+            await ctx.continue_as(False)
+        return await ctx.call(child)
+
+    @app.sink("mail")
+    def mail(delivery):
+        got.append(delivery.payload)
+
+    async with app.worker():
+        run = await app.start(order)
+        assert await run.result(600) == 1
+        await asyncio.sleep(60)
+    assert got == [1]
 
 
 async def test_a_run_is_free_after_its_end(app, spans):

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from holdfast.bounds import BATCH_BYTES, LARGE_BYTES
 from holdfast.contract import Store
+from holdfast.engine.tracing.provider import leave
 from holdfast.errors import DuplicateRun, HoldfastError, StoreError, Unavailable, UsageError
 from holdfast.records import NewRun, Started
 from holdfast.records.sizes import start_bytes
@@ -153,6 +154,7 @@ class StartQueue:
         task.add_done_callback(self._tasks.discard)
 
     async def _send(self, batch: list[Entry]) -> None:
+        leave()  # the span of one caller is not that of the others
         try:
             answers = await self._together(batch)
         except BaseException as error:

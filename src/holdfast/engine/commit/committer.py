@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -20,6 +21,7 @@ from holdfast.contract import Store
 from holdfast.engine import run_log
 from holdfast.engine.failures import error_of, failing, final_kind
 from holdfast.engine.measured import measures_of
+from holdfast.engine.tracing.provider import leave
 from holdfast.errors import StoreError, Unavailable, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status
@@ -74,6 +76,10 @@ class Committer:
         self._complained = -PATIENCE_SECONDS
         self._measures = measures_of(store)
         self.lost = 0  # items that were refused because the lease was lost
+        # A commit is of many runs: it has the context of the worker, and neither the span nor the variables
+        # of the run that happened to put the first item.
+        self._context = copy_context()
+        self._context.run(leave)
 
     @property
     def full(self) -> bool:
@@ -104,7 +110,7 @@ class Committer:
             self._flushing = True
             self._writing += 1
             self._idle.clear()
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self._flush, context=self._context.copy())
 
     async def drain(self, limit_seconds: float | None = None) -> None:
         """Return when all items have been answered; items that the store leaves unanswered are given up."""
@@ -320,7 +326,7 @@ class Committer:
         self._undelivered = True
         if not self._delivering:
             self._delivering = True
-            self._spawn(self._deliver(), "holdfast-deliver")
+            self._context.copy().run(self._spawn, self._deliver(), "holdfast-deliver")
 
     async def _deliver(self) -> None:
         try:

@@ -203,7 +203,7 @@ class Versions:
     async def _unserved(self, types: tuple[str, ...]) -> tuple[str, ...]:
         """Return the types, if one of them has a run to claim, that no live worker has as its own.
 
-        The workers are read only if there is such a run, because that read counts all runs.
+        The workers are read only if there is such a run, because that read counts far more than it needs.
         """
         worker = self._worker
         if (await worker.store.due(types, worker.tenants, runtime=worker.runtime)).claim_at is None:

@@ -53,6 +53,12 @@ def parsed(text: str) -> Parsed | None:
     return fields if fields.trace_id and fields.span_id else None
 
 
+def same_trace(one: str, other: str) -> bool:
+    """Return True when two traceparents are spans of one trace."""
+    first, second = parsed(one), parsed(other)
+    return first is not None and second is not None and first.trace_id == second.trace_id
+
+
 def checked(text: str | None) -> str:
     """Return a traceparent that came from outside as it is stored; empty when it is not valid."""
     fields = None if text is None or len(text) > 512 else parsed(text.strip(" \t"))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from holdfast.errors import Unavailable
@@ -175,6 +176,9 @@ class PostgresStore(
         if not self.address.listen and (brings_news(verb, args) or may_call_holders(verb)):
             self._listeners.notify(holders=may_call_holders(verb))
         return answer
+
+    def _call_soon(self, verb: str) -> None:
+        self._pool().soon(verb, partial(self._call, verb))
 
     async def _call_listener(self, verb: str, *args: Any) -> Any:
         sql = self._statement(verb, len(args))

@@ -9,9 +9,11 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from holdfast.errors import Unavailable
 from holdfast.records import Ask, NewRun
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.sessions import listener as listening
+from holdfast.stores.postgres.verbs.calls import json_text
 from tests.stores.postgres.sessions.opened import opened, sessions, until
 
 HINT = "select pg_notify('holdfast_workflow', '')"
@@ -199,6 +201,51 @@ def test_a_short_lease_is_a_hint(database, admin, lease, hints):
             assert await store.claim(ask) == []
             await asyncio.sleep(0.2)  # to see that nothing more comes
             assert heard.count == 1 + hints
+
+    asyncio.run(main())
+
+
+@pytest.mark.spec("LEASE-2")
+def test_a_claim_with_a_short_lease_commits_without_a_wake_up(database):
+    """Commits with wake-ups wait for each other. That of the claim is sent by a call of its own."""
+
+    async def main():
+        async with opened(database.url) as store:
+            await store.start([NewRun(id=UUID(int=1), type="shop.order.v1")])
+            heard = Heard(store)
+            await listening_now(store)
+            await heard.next()
+            ask = Ask(worker="w", types=("shop.order.v1",), limit=1, lease_seconds=1.0)
+            assert str(UUID(int=1)) in await store._call("claim", json_text(ask))
+            await asyncio.sleep(0.2)  # to see that nothing comes
+            assert heard.count == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.spec("LEASE-2")
+def test_many_claims_share_their_wake_ups_and_a_failing_one_fails_no_claim(database, monkeypatch):
+    async def main():
+        async with opened(database.url) as store:
+            runs = [NewRun(id=UUID(int=number), type="shop.order.v1") for number in range(1, 21)]
+            await store.start(runs)
+            called, plain, free = [], store._call, asyncio.Event()
+
+            async def call(verb, *args):
+                if verb != "announce_lease":
+                    return await plain(verb, *args)
+                called.append(verb)
+                await free.wait()
+                raise Unavailable("not now")
+
+            monkeypatch.setattr(store, "_call", call)
+            ask = Ask(worker="w", types=("shop.order.v1",), limit=1, lease_seconds=1.0)
+            claims = [await store.claim(ask) for _ in runs]
+            assert sum(len(one) for one in claims) == 20
+            assert len(called) == 1
+            free.set()
+            await until(lambda: not store._pool()._soon)
+            assert len(called) == 2, "one more, after the last claim"
 
     asyncio.run(main())
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context
 from math import inf
 from typing import Any
 
@@ -47,6 +48,7 @@ class Pool:
         self._waiting: deque[asyncio.Future[Session]] = deque()
         self._opening: asyncio.Task[None] | None = None
         self._chores: set[asyncio.Task[None]] = set()
+        self._soon: dict[str, bool] = {}  # calls on their way that nobody waits for; True: asked for again
         self._trouble: HoldfastError | None = None
         self._trim: asyncio.TimerHandle | None = None
         self._closed = False
@@ -184,8 +186,28 @@ class Pool:
         await session.leave()
         self.sessions.discard(session)
 
+    def soon(self, name: str, call: Callable[[], Awaitable[Any]]) -> None:
+        """Make a call that need not succeed, in a task of its own. Callers in between share one more call, which
+        begins after all of them have asked.
+        """
+        if name not in self._soon:
+            self._soon[name] = True
+            self._spawn(self._make(name, call))
+        else:
+            self._soon[name] = True
+
+    async def _make(self, name: str, call: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            while self._soon[name]:
+                self._soon[name] = False
+                with suppress(HoldfastError):
+                    await call()
+        finally:
+            del self._soon[name]
+
     def _spawn(self, work: Any) -> None:
-        task = self.loop.create_task(work, name="holdfast-connection")
+        # Sessions are for all: they have no context of the caller that happened to ask first.
+        task = self.loop.create_task(work, name="holdfast-connection", context=Context())
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 
@@ -193,7 +215,7 @@ class Pool:
 
     def _grow(self) -> None:
         if self._waiting and self._opening is None and self._count < MOST and not self._closed:
-            self._opening = self.loop.create_task(self._open(), name="holdfast-connect")
+            self._opening = self.loop.create_task(self._open(), name="holdfast-connect", context=Context())
 
     async def _open(self) -> None:
         """Open sessions one after the other, as long as somebody waits."""

@@ -56,6 +56,9 @@ class Calls:
         async def _call_listener(self, verb: str, *args: Any) -> Any:
             """The same for a read, on the session that listens if nothing was heard of it for a while."""
 
+        def _call_soon(self, verb: str) -> None:
+            """Call a verb that need not succeed, in a task of its own. Callers in between share one call."""
+
         async def _within(self, connection: Any, verb: str, **fields: Any) -> str:
             """Return the answer of a verb inside the caller's own transaction."""
 

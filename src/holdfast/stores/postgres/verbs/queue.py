@@ -70,6 +70,7 @@ class _Committed(msgspec.Struct):
 
 _VERDICTS = msgspec.json.Decoder(list[Verdict])
 _COMMITTED = msgspec.json.Decoder(_Committed)
+SHORT_LEASE_SECONDS = 16.5  # half of the longest sleep of a keeper: the end of such a lease is announced
 _NO_NEWS = False  # nobody else waits for a checkpoint
 _LEASED = Verdict(answer=Answer.APPLIED, status=Status.LEASED)
 _SUCCEEDED = Verdict(answer=Answer.APPLIED, status=Status.SUCCEEDED)
@@ -130,7 +131,10 @@ class QueueVerbs(Calls):
         return answer
 
     async def claim(self, ask: Ask) -> builtins.list[Claim]:
-        return await self._ask(_CLAIMS, "claim", json_text(ask)) if ask.limit > 0 else []
+        claims = await self._ask(_CLAIMS, "claim", json_text(ask)) if ask.limit > 0 else []
+        if claims and ask.lease_seconds < SHORT_LEASE_SECONDS:
+            self._call_soon("announce_lease")
+        return claims
 
     async def load(self, lease: Lease, after: int = START, bytes: int = BATCH_BYTES) -> Loaded:
         return await self._ask(_LOADED, "load", lease.run, lease.fence, after, bytes)

@@ -30,11 +30,15 @@ begin
     if chosen is null then
         return '[]';
     end if;
-    -- A keeper sleeps for up to 33 s, and a lease that ends in the first half of that must not wait for its next look.
-    if asked.lease_seconds < 16.5 then
-        perform hint();
-    end if;
     return lease(chosen, asked.worker, span(asked.lease_seconds), coalesce(asked.bytes, 8388608), now);
+end $$;
+
+-- Wake keepers up after a claim with a short lease: they sleep for up to 33 s, and a lease that ends in the first half of
+-- that must not wait for their next look. It is a call of its own, because a commit with a wake-up waits until all such
+-- commits before it are durable, and claims must not wait for each other. It writes nothing, so it is soon over.
+create or replace function announce_lease() returns void language plpgsql set search_path from current as $$
+begin
+    perform hint();
 end $$;
 
 -- The next due runs, not locked. The index visits each distinct priority of a type, and reads only due runs there,
