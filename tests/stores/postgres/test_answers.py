@@ -37,6 +37,6 @@ def test_no_answer_of_a_reader_is_larger_than_a_page(driver, answers):
     while page := driver.run(driver.store.list(RunFilter(), 500, after)):
         after, listed = page[-1].id, listed + len(page)
     assert listed == 13
-    for verb in ("steps_page", "list"):
+    for verb in ("steps_page", "list_page"):
         assert len(answers[verb]) >= 6
         assert max(answers[verb]) <= BUDGET + 1000

@@ -120,14 +120,17 @@ class Keeper:
         """Look what is due, give each due chore a turn, and rest when nothing was found."""
         clock = asyncio.get_running_loop().time
         looked_at = asked_at = clock()
-        apart, done = LOOK_SECONDS, 0
+        apart, done, names = LOOK_SECONDS, 0, set[str]()
         try:
             look = await self._look()
             first_at = _first(look.due.chore_at, look.due.count_at)
             cost, due, asked_at = clock() - looked_at, look.seconds_until(first_at), look.asked_at
             if due == 0:
-                done = await turns.round(self._due_names(look.due))
-            if done or self._firer.unfinished:
+                names = self._due_names(look.due)
+                done = await turns.round(names)
+            if names == {NAMES[Chore.COUNT]}:
+                apart = 0.0  # no hint has caused this look: a wait that comes due now is looked for at once
+            elif done or self._firer.unfinished:
                 self.wake_up.found()
                 if self._news is not None:
                     self._news()  # a store need not give hints

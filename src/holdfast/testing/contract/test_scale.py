@@ -84,7 +84,6 @@ def test_an_answer_has_at_most_so_many_items(driver):
 
 
 @pytest.mark.spec("OPS-7")
-@pytest.mark.slow
 def test_due_runs_are_counted_up_to_a_bound(driver):
     """`more` tells of the rest."""
     for part in range(0, DUE_COUNTED + 1, 1000):

@@ -229,14 +229,15 @@ select created_at from workflow_event where workflow_id = :run and event_type in
 order by id desc limit 1
 
 -- :has_open_children
-select 1 from workflow_run where parent_id = :run and finished_at is null and tenant = :tenant limit 1
+select 1 from workflow_run indexed by idx_workflow_run_parent
+where parent_id = :run and finished_at is null and tenant = :tenant limit 1
 
 -- :open_children
-select $run_columns from workflow_run
+select $run_columns from workflow_run indexed by idx_workflow_run_parent
 where parent_id = :run and finished_at is null and tenant = :tenant order by id limit :limit
 
 -- :orphans    Open children that no step names any more.
-select $run_columns from workflow_run
+select $run_columns from workflow_run indexed by idx_workflow_run_parent
 where parent_id = :run and finished_at is null and tenant = :tenant and parent_step is not null
     and not exists (
         select 1 from workflow_step

@@ -143,12 +143,13 @@ begin
 end $$;
 
 -- All runs of a tenant. Roots and children have an index each, so that a start writes into one of them.
-create or replace function walk_of_tenant() returns text language sql immutable as $$
-    select 'select u.id from (' || string_agg(format(
-        '(select r.id from workflow_run as r where r.tenant = $4[4] and r.parent_id is %s null and r.id < $1 and r.id >= $2'
-        || ' order by r.id desc limit $11)', part), ' union all '
-    ) || ') as u order by u.id desc limit $11' from unnest(array['', 'not']) as part
-$$;
+create or replace function walk_of_tenant() returns text language plpgsql immutable as $$
+declare
+    part constant text := '(select r.id from workflow_run as r where r.tenant = $4[4] and r.parent_id is %s null'
+        || ' and r.id < $1 and r.id >= $2 order by r.id desc limit $11)';
+begin
+    return format('select u.id from (' || part || ' union all ' || part || ') as u order by u.id desc limit $11', '', 'not');
+end $$;
 
 -- The place where the next slice begins, made from the next id of the tenant: the last id that was walked may be a run of
 -- another tenant, which nobody may learn. Null: there is none.
@@ -262,8 +263,14 @@ begin
     if under = last then
         odd := odd || last;
     end if;
-    for driver in select d.*, 0 as count from drivers_of_filter(filter, wanted, times) with ordinality as d (statement, in_order, place)
+    for driver in
+        select d.*, 0 as count, count(*) over () as drivers
+        from drivers_of_filter(filter, wanted, times) with ordinality as d (statement, in_order, place) order by d.place
     loop
+        if driver.drivers = 1 and driver.in_order then
+            best := driver;  -- there is nothing to choose
+            exit;
+        end if;
         execute 'select count(*) from (' || driver.statement || ') as c' into driver.count
         using under, down_to, statuses, texts, parent, names, wanted, times, errors, ids, candidates + 1;
         continue when not driver.in_order and driver.count > candidates;
