@@ -79,8 +79,8 @@ class Outbox(Protocol):
         """
 
     async def backlog(self) -> Sequence[Backlog]:
-        """Pending and dead messages of all tenants, by sink: at most DUE_COUNTED of each, so that the cost does
-        not grow with them.
+        """Pending and dead messages of all tenants, by sink: at most DUE_COUNTED of each, so that the cost
+        does not grow with them.
         """
 
     async def webhooks(self) -> Sequence[Webhook]:
