@@ -79,7 +79,9 @@ class Outbox(Protocol):
         """
 
     async def backlog(self) -> Sequence[Backlog]:
-        """Pending and dead messages of all tenants, by sink."""
+        """Pending and dead messages of all tenants, by sink: at most DUE_COUNTED of each, so that the cost
+        does not grow with them.
+        """
 
     async def webhooks(self) -> Sequence[Webhook]:
         """All webhooks, by name."""

@@ -10,8 +10,8 @@ from holdfast.contract.forwarding import Forwards
 
 from .measures import Harmless, Measures
 
-# `listen` only registers a function, and `hears` only reads a variable. `open` stands before every verb of an app, and does nothing after the
-# first time.
+# `listen` only registers a function, and `hears` only reads a variable. `open` stands before every verb of an
+# app, and does nothing after the first time.
 UNMEASURED = frozenset({"hears", "listen", "open"})
 
 

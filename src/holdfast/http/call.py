@@ -72,8 +72,8 @@ class Call:
 
     def _trace(self) -> str:
         """Return the trace of this request. The span of an instrumented server belongs to the caller's trace,
-        and is nearer. Any other current span belongs to the program around the server, and not to the request.
-        A bad header is ignored.
+        and is nearer. Any other current span belongs to the program around the server, not to the request. A
+        bad header is ignored.
         """
         asked, current = checked(self.request.headers.get("traceparent")), current_traceparent()
         return current if not asked or same_trace(asked, current) else asked

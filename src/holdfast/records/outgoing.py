@@ -131,6 +131,6 @@ class Backlog(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """The messages that one sink has not received yet."""
 
     sink: str
-    pending: int
+    pending: int  # at most 10,000, as dead: more are not counted
     dead: int
     oldest_at: Instant | None  # when the oldest pending one was sent by its run

@@ -122,3 +122,27 @@ def test_in_memory_neither_a_line_nor_what_was_sent_is_walked_along():
     assert not post.holds(run)
     assert memory.relay_at(post, ("mail",), None, webhooks=True) is None
     assert time.perf_counter() - began < 2
+
+
+@pytest.mark.slow
+@pytest.mark.spec("OUT-1")
+def test_a_backlog_is_not_counted_to_its_end(path):
+    """Ten times as many messages cost the same, pending or dead."""
+
+    async def story(store):
+        await sent(store, Outbound(id="m1", sink="mail"))
+        costs = []
+        for salt, count in enumerate((10_000, 100_000)):
+            for status in ("pending", "dead"):
+                row = {"sink": "mail", "key": None, "behind": 0, "status": status, "next_at": 0}
+                await store._write(
+                    lambda db, _, row=row, salt=f"{status}{salt}", count=count: db.run(
+                        FILL, {**row, "salt": salt, "count": count}
+                    )
+                )
+            costs.append(steps_taken(store, outbox.backlog))
+        assert costs[1] < 1.01 * costs[0]
+        (told,) = await store.backlog()
+        assert (told.pending, told.dead, told.oldest_at) == (10_000, 10_000, 0)
+
+    with_store(path, story)

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.bounds import page, text_bytes
-from holdfast.contract import GIVE_UP_SECONDS
+from holdfast.contract import DUE_COUNTED, GIVE_UP_SECONDS
 from holdfast.errors import UnknownMessage, UsageError
 from holdfast.machine.durations import micros
 from holdfast.records import (
@@ -264,7 +264,10 @@ def backlog(post: Post) -> list[Backlog]:
 def _backlog(sink: str, rows: list[MessageRow]) -> Backlog:
     pending = [row.created_at for row in rows if row.status is MessageStatus.PENDING]
     return Backlog(
-        sink=sink, pending=len(pending), dead=len(rows) - len(pending), oldest_at=min(pending, default=None)
+        sink=sink,
+        pending=min(len(pending), DUE_COUNTED),
+        dead=min(len(rows) - len(pending), DUE_COUNTED),
+        oldest_at=min(pending, default=None),
     )
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.bounds import page
-from holdfast.contract import GIVE_UP_SECONDS
+from holdfast.contract import DUE_COUNTED, GIVE_UP_SECONDS
 from holdfast.errors import UnknownMessage, UsageError
 from holdfast.machine.durations import micros
 from holdfast.records import (
@@ -184,7 +184,7 @@ def resend(db: Database, now: Instant, id_: str, tenant: str | None) -> OutboxMe
 def backlog(db: Database) -> list[Backlog]:
     return [
         Backlog(sink=sink, pending=pending, dead=dead, oldest_at=oldest_at)
-        for sink, pending, dead, oldest_at in db.all(_SQL["backlog"])
+        for sink, pending, dead, oldest_at in db.all(_SQL["backlog"], {"most": DUE_COUNTED})
     ]
 
 

@@ -129,9 +129,26 @@ from workflow_outbox as mine where id = :id and status <> 'pending'
 update workflow_outbox set next_at = :now
 where id = :id and status = 'pending' and not behind and held_by is null
 
--- :backlog
-select sink, sum(status = 'pending'), sum(status = 'dead'), min(iif(status = 'pending', created_at, null))
-from workflow_outbox where status <> 'sent' group by sink order by sink
+-- :backlog    At most so many of each sink; the index goes from one sink to the next.
+with recursive sinks (sink) as (
+    select min(sink) from workflow_outbox where status <> 'sent'
+    union all
+    select (select min(o.sink) from workflow_outbox as o where o.status <> 'sent' and o.sink > s.sink)
+    from sinks as s where s.sink is not null
+)
+select s.sink,
+    (
+        select count(*) from (
+            select 1 from workflow_outbox where sink = s.sink and status = 'pending' and status <> 'sent' limit :most
+        )
+    ),
+    (
+        select count(*) from (
+            select 1 from workflow_outbox where sink = s.sink and status = 'dead' and status <> 'sent' limit :most
+        )
+    ),
+    (select min(created_at) from workflow_outbox where sink = s.sink and status = 'pending' and status <> 'sent')
+from sinks as s where s.sink is not null order by s.sink
 
 -- :webhooks
 select name, target, allow_private, rev, created_at, updated_at from workflow_webhook order by name

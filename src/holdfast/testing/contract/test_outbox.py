@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.contract import DUE_COUNTED
 from holdfast.errors import UnknownMessage
 from holdfast.records import ANY, SECOND, MessageStatus, moment
 
@@ -154,6 +155,19 @@ def test_the_backlog_tells_what_each_sink_is_owed(driver):
     answered(driver, third, "dead")
     told = [(one.sink, one.pending, one.dead, one.oldest_at) for one in driver.run(driver.store.backlog())]
     assert told == [("mail", 1, 1, born), ("pager", 1, 0, born + 5 * SECOND)]
+
+
+@pytest.mark.spec("OUT-1")
+def test_a_large_backlog_is_counted_up_to_a_bound(driver):
+    """A sink with few messages is counted beside it, and the oldest message is known."""
+    born = driver.clock.now
+    for part in range(0, DUE_COUNTED + 1, 1000):
+        size = min(1000, DUE_COUNTED + 1 - part)
+        sent_by(driver, *(message(f"m{part + number}") for number in range(size)))
+        driver.clock.turn(1)
+    sent_by(driver, message("n1", "pager"))
+    told = [(one.sink, one.pending, one.dead, one.oldest_at) for one in driver.run(driver.store.backlog())]
+    assert told == [("mail", DUE_COUNTED, 0, born), ("pager", 1, 0, driver.clock.now)]
 
 
 # Webhooks.

@@ -187,8 +187,8 @@ class Pool:
         self.sessions.discard(session)
 
     def soon(self, name: str, call: Callable[[], Awaitable[Any]]) -> None:
-        """Make a call that need not succeed, in a task of its own. Callers in between share one more call, which
-        begins after all of them have asked.
+        """Make a call that need not succeed, in a task of its own. Callers in between share one more call,
+        which begins after all of them have asked.
         """
         if name not in self._soon:
             self._soon[name] = True

@@ -250,6 +250,7 @@ create index idx_workflow_outbox_tenant_due on workflow_outbox (sink, tenant, ne
 create index idx_workflow_outbox_line on workflow_outbox (tenant, sink, key, seq)
     where status = 'pending' and key is not null;
 create index idx_workflow_outbox_left on workflow_outbox (seq) where status <> 'sent';
+create index idx_workflow_outbox_backlog on workflow_outbox (sink, status, created_at) where status <> 'sent';
 
 create table workflow_registry (
     workflow_name text primary key,
