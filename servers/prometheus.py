@@ -45,10 +45,15 @@ class Programs:
     prometheus: Path
     promtool: Path
 
-    def check(self, *words: str | Path) -> str:
-        """Run promtool and return its output; AssertionError if it finds a fault."""
+    def check(self, *words: str | Path, given: str | None = None) -> str:
+        """Run promtool and return its output; AssertionError if it finds a fault. given: its input."""
         done = subprocess.run(
-            [self.promtool, *words], capture_output=True, text=True, check=False, timeout=TOOL_SECONDS
+            [self.promtool, *words],
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TOOL_SECONDS,
         )
         assert done.returncode == 0, f"promtool {words[0]} failed:\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import urllib.request
 
 import pytest
 
@@ -32,6 +33,20 @@ async def life(app, url):
         here, beside = await exposition(app, process=False), await asyncio.to_thread(get, url)
     await app.close()
     return parsed(here[1]), parsed(beside[1])
+
+
+@pytest.mark.slow
+@pytest.mark.spec("OPS-2")
+def test_promtool_finds_no_fault_in_names_and_texts(postgres_database, prometheus_programs):
+    """Metrics of the process and of the store, after a life that has filled them."""
+    app = hf.App(postgres_database.url, name="test")
+    measure(app, Recorder())
+    with MetricsServer(app, 0, store=True) as server:
+        asyncio.run(life(app, server.url))
+        with urllib.request.urlopen(server.url) as answer:
+            text = answer.read().decode()
+    assert "holdfast_runs_open" in text
+    assert prometheus_programs.check("check", "metrics", given=text) == ""
 
 
 @pytest.mark.slow

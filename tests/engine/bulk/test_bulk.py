@@ -44,6 +44,28 @@ async def test_failed_runs_are_retried_once_each_at_an_even_pace(app):
     assert sorted(calls) == sorted([*range(30), *range(30)])
 
 
+@pytest.mark.spec("READ-4")
+async def test_the_counts_are_right_after_bulk_operations(app):
+    """Those of the runs, and those of the operations themselves, which are runs too."""
+    order, _, mended = shop(app)
+    await failed_orders(app, order, 6)
+    mended.append(True)
+    async with app.worker():
+        assert (await (await app.bulk.retry(FAILED)).result(60)).done == 6
+        later = [await app.start(order, n, delay=3600) for n in range(4)]
+        await asyncio.sleep(1)  # it takes runs that have not changed since it began
+        assert (await (await app.bulk.cancel(RunFilter(statuses=(Status.PENDING,)))).result(60)).done == 4
+        await asyncio.sleep(1)
+        assert (await (await app.bulk.delete(RunFilter(type=order.type))).result(60)).done == 10
+    assert len(later) == 4
+    assert list(await app.recount()) == []
+    counts = await app.counts()
+    assert counts.by_type == {BULK_TYPE: {"succeeded": 3}}
+    assert counts.totals[order.type] == {
+        "started": 10, "failed": 6, "retried": 6, "succeeded": 6, "cancelled": 4,
+    }  # fmt: skip
+
+
 @pytest.mark.spec("READ-3")
 async def test_a_worker_executes_bulk_operations_whatever_its_patterns(app):
     order, _, _ = shop(app)

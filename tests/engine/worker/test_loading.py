@@ -177,6 +177,5 @@ async def test_a_failed_claim_is_retried_with_less(app):
     runs = [await app.start(order, n) for n in range(3)]
     async with worker(app, Picky(app.store), slots=400):  # a quarter of them for runs of the engine itself
         assert [await outcome(app, run) for run in runs] == [("succeeded", n) for n in range(3)]
-    # The first claim also asks for runs of the engine itself, which get a quarter of the slots.
-    assert [limit for limit, _ in asked[:4]] == [25, 6, 1, 1]
-    assert asked[3] == (1, 0)
+    assert [limit for limit, _ in asked[:5]] == [100, 25, 6, 1, 1]
+    assert asked[4] == (1, 0)

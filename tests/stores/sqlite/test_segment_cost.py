@@ -31,12 +31,12 @@ def worked(path, mode, steps=5, runs=1):
     async def main():
         started = [await app.start(order) for _ in range(runs)]
         async with app.worker(keeper=False, slots=1):
-            commits = (await store.stats()).extra["commits"]
+            commits = store._transactor.commits  # without an await: the worker has not claimed yet
             store._transactor.db.connection.exec_trace = trace
             for run in started:
                 await run.result(10)
             store._transactor.db.connection.exec_trace = None
-            commits = (await store.stats()).extra["commits"] - commits
+            commits = store._transactor.commits - commits
         await app.close()
         return commits
 
