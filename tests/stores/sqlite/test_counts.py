@@ -184,7 +184,7 @@ def test_a_recount_does_not_stop_writers(path):
 def test_a_store_without_a_keeper_folds_by_itself(path, monkeypatch):
     """The writer does it between commits, once many rows have piled up."""
     monkeypatch.setattr(folding, "PILE_MAX", 30)
-    monkeypatch.setattr(writer, "LOOK_EVERY", 4)
+    monkeypatch.setattr(writer, "PILE_EVERY", 4)
 
     async def story(store):
         for number in range(100):

@@ -39,6 +39,8 @@ from .wal import LOOK_EVERY, WriteAheadLog
 
 log = safe_logger("holdfast")
 
+PILE_EVERY = 1024  # commits between two looks at how many changes of the counts are not folded
+
 T = TypeVar("T")
 Work = Callable[[Database, Instant], T]
 
@@ -92,7 +94,7 @@ class Transactor:
         if self.commits % LOOK_EVERY == 0 and self._wal.is_too_long():
             with contextlib.suppress(apsw.Error, StoreError, OSError), self._turn():
                 self._wal.restart()
-        if self._piled or self.commits % LOOK_EVERY == 0:
+        if self._piled or (self.commits and self.commits % PILE_EVERY == 0):
             with contextlib.suppress(apsw.Error, StoreError, OSError):
                 self._piled = folding.is_piled_up(self.db)
                 if self._piled:
