@@ -16,7 +16,7 @@ ONE, TWO = UUID(int=1), UUID(int=2)
 def breached(runs, rows, /, **seen):
     """Return the names of the promises that were breached."""
     good = {"ids": {"a": {str(ONE)}}, "created": {"a": 1}, "runs": {str(ONE): [1, 2]}, "all_events": [[1, 2]]}
-    found = _breaches(Seen(**{**good, **seen}), runs, rows)
+    found = _breaches(Seen(**{**good, **seen}), runs, rows, rows[-1][0] if rows else 0)
     return [title.partition(" ")[0] for title, cases in found if cases]
 
 
