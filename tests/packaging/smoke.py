@@ -152,6 +152,17 @@ def check_postgres() -> None:
     assert "pip install" not in refused, refused
 
 
+def check_metrics() -> None:
+    """The metrics can be added to a registry of prometheus_client."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from holdfast.telemetry.prometheus import collector
+
+    registry = CollectorRegistry()
+    registry.register(collector())
+    assert b"holdfast_worker_slots" in generate_latest(registry)
+
+
 def check_otel() -> None:
     """The API alone records nothing; a start passes a context on that came from elsewhere."""
     from opentelemetry import trace
@@ -214,6 +225,7 @@ def main(name: str) -> None:
         "crypto": check_crypto,
         "dev": check_dev,
         "http": check_http,
+        "metrics": check_metrics,
         "otel": check_otel,
         "postgres": check_postgres,
         "uvloop": check_uvloop,
