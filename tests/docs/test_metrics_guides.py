@@ -15,6 +15,7 @@ from holdfast.http.operation import all_operations
 from holdfast.shown.counts import ScaleData
 from holdfast.telemetry.catalog import LABELS_MAX, PROCESS_METRICS, STORE_METRICS, TENANTS_MAX
 from holdfast.telemetry.rules import RULES, rules_yaml
+from servers.plugin import need
 from tests.docs import pages, shell
 
 GUIDE = pages.ROOT / "docs" / "guide"
@@ -34,10 +35,10 @@ def manifest(page, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.spec("OPS-2", "OPS-7")
 @pytest.mark.parametrize("page", [METRICS, SCALING], ids=pages.name)
 def test_the_commands_print_what_the_page_says(page, tmp_path):
+    need("curl")
     (command,) = [line for line in pages.commands(page) if line.startswith("holdfast serve")]
     with shell.serving(tmp_path, *command.split()[2:]) as port:
         assert shell.wrong_outputs(page, tmp_path, port) == []
