@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 from servers.private import ServerError
 
 DOWNLOAD_SECONDS = 300.0
+_INSTALLED = re.compile(r"^Inst (\S+) ", re.MULTILINE)
 # Without a network apt would wait for minutes.
 QUICK = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10", "-o", "Acquire::https::Timeout=10")
 
@@ -23,9 +25,18 @@ def available() -> bool:
     return bool(shutil.which("apt-get") and shutil.which("dpkg"))
 
 
+def is_downloaded(name: str, folder: Path) -> bool:
+    """Return whether the package files of a program are there."""
+    return _cache(name, folder).is_dir()
+
+
+def _cache(name: str, folder: Path) -> Path:
+    return cache_folder(folder) / f"{name}-{platform.freedesktop_os_release().get('VERSION_ID', '')}"
+
+
 def download(name: str, more: Sequence[str], folder: Path) -> Path:
     """Return the folder with the package files of a program, downloaded once."""
-    cache = cache_folder(folder) / f"{name}-{platform.freedesktop_os_release().get('VERSION_ID', '')}"
+    cache = _cache(name, folder)
     if not cache.is_dir():
         # Rename the folder at the end, so that an incomplete download is not used.
         partial = Path(tempfile.mkdtemp(dir=cache.parent))
@@ -37,9 +48,9 @@ def download(name: str, more: Sequence[str], folder: Path) -> Path:
     return cache
 
 
-def unpacked(name: str, folder: Path) -> Path:
-    """Return the folder with the files of one package, downloaded and unpacked once."""
-    packages = download(name, (), folder)
+def unpacked(name: str, folder: Path, more: Sequence[str] = ()) -> Path:
+    """Return the folder with the files of a package, and of others, downloaded and unpacked once."""
+    packages = download(name, more, folder)
     root = packages / "unpacked"
     if not root.is_dir():
         partial = Path(tempfile.mkdtemp(dir=packages))
@@ -49,6 +60,16 @@ def unpacked(name: str, folder: Path) -> Path:
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return root
+
+
+def with_libraries(name: str, folder: Path) -> Path:
+    """Return the folder with the files of a package, and of the packages it needs that are not installed."""
+    needed: list[str] = []
+    if not is_downloaded(name, folder):  # the plan takes seconds
+        needed = _INSTALLED.findall(
+            call(["apt-get", "install", "--simulate", "--no-install-recommends", name])
+        )
+    return unpacked(name, folder, [one for one in needed if one != name])
 
 
 def unpack(packages: Path, root: Path) -> None:

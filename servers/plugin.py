@@ -10,8 +10,8 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, NoReturn
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import pytest
 
@@ -24,20 +24,39 @@ if TYPE_CHECKING:
     from servers.postgres import Postgres
     from servers.prometheus import Programs, Prometheus, Target
 
+T = TypeVar("T")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("servers")
     group.addoption("--no-postgres", action="store_true", help="skip the tests that need a Postgres server")
+    group.addoption("--no-redis", action="store_true", help="skip the tests that need a Redis server")
+    group.addoption(
+        "--redis-cluster", action="store_true", help="run the whole contract in a cluster, not a part of it"
+    )
+    group.addoption("--redis-server", help="the server that tests get: redis-6.2, redis-7, valkey, …")
     group.addoption("--postgres-version", type=int, help="the major version that tests get by default")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tests of the Redis store out, if they are not wanted: some make stores without a fixture."""
+    if config.getoption("--no-redis"):
+        for item in items:
+            if any(name in item.nodeid for name in ("tests/stores/redis/", "test_redis", "Redis::")):
+                item.add_marker(pytest.mark.skip(reason="--no-redis"))
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Pass the version on by the environment: workers of xdist and stores of a whole process read it.
+    """Pass versions on by the environment: workers of xdist and stores of a whole process read them.
 
     Folders of tests are in memory where that is possible: on a disk, to make one can take a millisecond.
     """
     if version := config.getoption("--postgres-version"):
         os.environ["HOLDFAST_TEST_PG_VERSION"] = str(version)
+    if server := config.getoption("--redis-server"):
+        os.environ["HOLDFAST_TEST_REDIS_SERVER"] = server
+    if config.getoption("--redis-cluster"):
+        os.environ["HOLDFAST_TEST_REDIS_CLUSTER"] = "whole"
     if usable(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
@@ -86,6 +105,24 @@ def postgres_database(postgres_server: Postgres | NamedPostgres) -> Iterator[Dat
     """An empty database for this test alone."""
     with ExitStack() as stack:
         yield fresh_database(postgres_server, stack)
+
+
+@pytest.fixture
+def redis_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of an empty namespace for this test alone, on the server of this process."""
+    if request.config.getoption("--no-redis"):
+        pytest.skip("--no-redis")
+    from servers.redis import forget
+    from servers.redis_store import server
+
+    try:
+        running = server()
+    except ServerError as error:
+        pytest.fail(str(error), pytrace=False)
+    url = running.url(f"fresh{next(_numbers)}")
+    yield url
+    with running.client() as client:
+        forget(client, url)
 
 
 @pytest.fixture
@@ -151,6 +188,17 @@ def missing(reason: str, *required_by: str) -> NoReturn:
     if any(os.environ.get(name) for name in required_by):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+@contextmanager
+def started(server: AbstractContextManager[T]) -> Iterator[T]:
+    """Run a server. If it cannot be started, the test fails with one line that names the remedies."""
+    with ExitStack() as stack:
+        try:
+            running = stack.enter_context(server)
+        except ServerError as error:
+            pytest.fail(str(error), pytrace=False)
+        yield running
 
 
 def need(*tools: str) -> None:

@@ -1,0 +1,187 @@
+"""Renewal of leases on a connection of its own, run by the calling thread: a blocked event loop cannot delay
+it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import Unavailable
+from holdfast.machine.durations import micros
+from holdfast.records import Answer, Held, Lease, Renewal, Step
+from holdfast.stores.redis.batches import AT_ONCE, IN_SCRIPT, Batch
+from holdfast.stores.redis.core import Core
+from holdfast.stores.redis.snapshot import Snapshot
+from holdfast.stores.redis.view import RedisView
+
+from .queue import renew
+
+T = TypeVar("T")
+
+_inherited: list[object] = []  # loops of the parent process: to close them here would disturb it
+
+PAGE = 1000  # leased runs that are read at once
+_SHARE, _SECONDS_MIN, _SECONDS_MAX = 0.25, 0.25, 5.0  # share of the lease, so that a second try is in time
+
+
+class RenewalVerb(Core):
+    """The verb `renew`, as a mixin of the store."""
+
+    _renewing: threading.Lock
+    _renewal_loop: asyncio.AbstractEventLoop | None
+    _renewal_pid: int = 0  # the process that has made the loop: a fork must not use it
+
+    def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
+        limit = max(_SECONDS_MIN, min(_SECONDS_MAX, _SHARE * lease_seconds))
+        return outside_loop(lambda: self._renewed(worker, leases, lease_seconds, limit))
+
+    def _renewed(self, worker: str, leases: Sequence[Lease], lease_seconds: float, limit: float) -> Renewal:
+        if not self._renewing.acquire(timeout=limit):
+            raise Unavailable(f"{self.address.shown}: another renewal has not been answered yet")
+        try:
+            if not self._connections.is_open:
+                raise Unavailable(f"{self.address.shown}: the store is not open")
+            if self._renewal_loop is None or self._renewal_pid != os.getpid():
+                _inherited.append(self._renewal_loop)
+                self._renewal_loop, self._renewal_pid = asyncio.new_event_loop(), os.getpid()
+
+            async def within() -> Renewal:
+                async with asyncio.timeout(limit):
+                    return await self._extend(worker, leases, lease_seconds)
+
+            try:
+                return self._renewal_loop.run_until_complete(within())
+            except TimeoutError:
+                raise Unavailable(f"{self.address.shown}: it has not answered within {limit:g} s") from None
+        finally:
+            self._renewing.release()
+
+    async def _extend(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
+        if not self.fast:
+            return await self._change(lambda snapshot: renew(snapshot, worker, leases, lease_seconds))
+        held: list[Held] = []
+        mine = 0
+        for at in range(0, max(1, len(leases)), AT_ONCE):
+            some = leases[at : at + AT_ONCE]
+            parts = [some[begin : begin + IN_SCRIPT] for begin in range(0, max(1, len(some)), IN_SCRIPT)]
+            batches = [self._renewal(worker, part, lease_seconds) for part in parts]
+            words: list[str] = []
+            for said, mine in await self._run_all("renew", batches):  # noqa: B007 - the last one counts
+                words += said
+            held += map(_held, words)
+            news = [one for one, word in zip(some, words, strict=True) if word.endswith("n")]
+            if news:
+                settled = await self._read(partial(settled_of, leases=news))
+                held = [*held[:at], *_with_news(some, held[at:], settled)]
+        named = {(lease.run, lease.fence) for lease in leases}
+        is_all = mine == sum(one.answer is Answer.APPLIED for one in held)
+        strays = [] if is_all else [one async for one in self._leased_by(worker) if one not in named]
+        return Renewal(held=tuple(held), strays=tuple(sorted(strays)))
+
+    async def _leased_by(self, worker: str) -> AsyncIterator[tuple[UUID, int]]:
+        """Yield the leased runs of a worker, with their fences. Some that come or go meanwhile may be left
+        out."""
+        key = self._names.of("leased:worker", worker)
+        at = 0
+        while True:
+            (page,) = await self._connections.ask([("ZRANGE", key, at, at + PAGE - 1, "WITHSCORES")])
+            for id_, fence in page:
+                yield UUID(id_), int(fence)
+            if len(page) < PAGE:
+                return
+            at += PAGE
+
+    def _renewal(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Batch:
+        """Return the call of renew.lua."""
+        names, ids = self._names, [str(one.run) for one in leases]
+        keys = (key for id_ in ids for key in (names.run(id_), names.trail_of(id_)))
+        batch = self._batch(names("leases"), names.of("leased:worker", worker), each=keys)
+        batch.say(micros(lease_seconds), _heartbeat(worker), [_said(one) for one in leases])
+        return batch
+
+    def _end_renewals(self) -> None:
+        """Close the connection of renewals."""
+        if self._renewal_loop is not None and self._renewal_pid != os.getpid():
+            _inherited.append(self._renewal_loop)
+            self._renewal_loop, self._renewing = None, threading.Lock()
+
+        def end() -> None:
+            with self._renewing:
+                loop, self._renewal_loop = self._renewal_loop, None
+                if loop is not None:
+                    loop.run_until_complete(self._connections.leave())
+                    loop.close()
+
+        outside_loop(end)
+
+
+def _heartbeat(worker: str) -> str:
+    return msgspec.json.encode({"worker": worker}).decode()
+
+
+def _said(one: Lease) -> tuple[Any, ...]:
+    """Return a lease as renew.lua wants it."""
+    return (
+        str(one.fence), "" if one.known is None else one.known,
+        "" if one.started_at is None else str(one.started_at), one.heartbeat, one.survived,
+        False if one.progress is None else one.progress,
+    )  # fmt: skip
+
+
+def _held(said: str) -> Held:
+    if said in {"", "c"}:
+        return Held(answer=Answer.CANCELLED if said else Answer.LOST)
+    return Held(answer=Answer.APPLIED, renewed=True, pause_asked=said[0] == "p")
+
+
+def settled_of(snapshot: Snapshot, leases: Sequence[Lease]) -> dict[UUID, tuple[tuple[Step, ...], bool]]:
+    """Return, for each run, the waits that were settled since its holder knew."""
+    view = RedisView(snapshot)
+    view.prefetch(lease.run for lease in leases)
+    found = {}
+    for lease in leases:
+        row = view.run(lease.run)
+        if row is not None and lease.known is not None:
+            found[lease.run] = view.news(row, lease.known)
+    return found
+
+
+def _with_news(
+    leases: Sequence[Lease], held: Sequence[Held], found: dict[UUID, tuple[tuple[Step, ...], bool]]
+) -> list[Held]:
+    return [
+        msgspec.structs.replace(one, settled=found[lease.run][0], more=found[lease.run][1])
+        if lease.run in found
+        else one
+        for lease, one in zip(leases, held, strict=True)
+    ]
+
+
+def outside_loop(work: Callable[[], T]) -> T:
+    """Run work here, or on another thread if this thread runs an event loop: a thread cannot run two."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return work()
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.append((True, work()))
+        except BaseException as error:  # noqa: BLE001 - it is raised where it was asked
+            outcome.append((False, error))
+
+    thread = threading.Thread(target=run, name="holdfast-aside", daemon=True)
+    thread.start()
+    thread.join()
+    is_done, answer = outcome[0]
+    if not is_done:
+        raise answer
+    return answer  # type: ignore[no-any-return]  # of the work
