@@ -1,0 +1,1 @@
+"""Commands that carry runs from one store to another."""
