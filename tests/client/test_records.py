@@ -39,6 +39,7 @@ from holdfast.records import (
     instant,
 )
 from holdfast.shown import data, shapes
+from holdfast.shown import records as shown_back
 
 AT = datetime(2030, 1, 2, 3, 4, 5, 678901, UTC)
 ID, OTHER = UUID(int=7), UUID(int=8)
@@ -138,10 +139,10 @@ SAME = {
         msgspec.structs.replace(FAILED, running=()),
         lambda run: data.listed_values_data(run, COUNTS), shapes.ListedRunData, back.run_of,
     ),
-    "step": (STEP, data.step_data, shapes.StepData, back.step_of),
+    "step": (STEP, data.step_data, shapes.StepData, shown_back.step_of),
     "trail entry": (
         TrailEntry(seq=2**60, run=ID, type="retried", at=AT, data_json=ODD, told=True),
-        data.trail_data, shapes.TrailEntryData, back.trail_entry_of,
+        data.trail_data, shapes.TrailEntryData, shown_back.trail_entry_of,
     ),
     "cron schedule": (SCHEDULE, lambda one: data.schedule_data(one, [instant(AT)], None), shapes.ScheduleData,
                       back.schedule_of),
@@ -156,7 +157,7 @@ SAME = {
     "children": (COUNTS, data.child_counts_data, shapes.ChildCountsData,
     lambda one: back.child_counts_of(ID, one)),
     "error": (RUN and msgspec.json.decode(ERROR, type=Error), data.error_data, shapes.ErrorData,
-    back.error_of),
+    shown_back.error_of),
     "decision": (
         DECIDED,
         lambda one: DecidedRunData(**msgspec.structs.asdict(data.decided_data(one)),
@@ -223,7 +224,7 @@ def test_values_that_the_key_may_not_see_say_so_when_they_are_read():
         _ = back.message_of(redacted(data.message_data(MESSAGE))).payload
     with pytest.raises(BadValue, match="lacks the scope"):
         _ = back.schedule_of(redacted(data.schedule_data(SCHEDULE, [], None))).params
-    assert back.step_of(redacted(data.step_data(STEP))).output == "redacted"
+    assert shown_back.step_of(redacted(data.step_data(STEP))).output == "redacted"
     gate = back.approval_of(redacted(data.approval_data(GATE)))
     assert gate.data == {"holdfast.unreadable": "the API key lacks the scope payloads.read"}
     assert gate.ask == ""

@@ -246,7 +246,7 @@ async def test_a_call_that_gets_no_connection_was_not_sent(lossy, monkeypatch):
         pool = client._transport
         request = pool.request("result", path={"run": handle.id}, query=[("wait", "9")])
         with pytest.raises(transport.Lost, match="all 1 connections of this client are in use") as lost:
-            await pool._sent(request, pool.world.monotonic() + 0.5, long=True)
+            await pool.sent(request, pool.world.monotonic() + 0.5, long=True)
         assert not lost.value.sent
         waiting.cancel()
         await asyncio.wait([waiting])

@@ -28,8 +28,10 @@ async def listening():
     heard = []
 
     async def talk(reader, writer):
-        heard.append(await reader.read(4096))
-        writer.close()
+        try:
+            heard.append(await reader.read(4096))
+        finally:  # also when the test ends before the client has sent anything
+            writer.close()
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     return server, server.sockets[0].getsockname()[1], heard
@@ -67,6 +69,16 @@ async def test_certificates_that_are_not_there(environment, tmp_path):
     environment.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     with pytest.raises(hf.UsageError, match="SSL_CERT_FILE"):
         await hf.Client("https://flows.invalid", timeout=0.5).now()
+
+
+@pytest.mark.spec("HTTP-8")
+async def test_https_at_a_server_without_tls_says_so(environment):
+    """The numbers of TLS errors are no errno: they would read "Operation not permitted"."""
+    server, port, _ = await listening()
+    async with hf.Client(f"https://127.0.0.1:{port}", timeout=0.2) as client:
+        with pytest.raises(hf.Unavailable, match="no connection with TLS: write http://"):
+            await client.now()
+    server.close()
 
 
 @pytest.mark.spec("HTTP-8")

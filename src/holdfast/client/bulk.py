@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.arguments import check_key, check_name, check_whole
+from holdfast.arguments import check_name, check_whole
 from holdfast.engine.app.bulk import BulkPreview, bulk_filter, bulk_verb
 from holdfast.engine.app.handle import Handle
 from holdfast.engine.bulk.asked import RATE, RATE_MAX, BulkVerb
-from holdfast.engine.bulk.workflow import BULK
+from holdfast.engine.bulk.workflow import BULK, COUNT_MAX
 from holdfast.records import ANY, BEGINNING, Beginning, RunFilter
 from holdfast.shown.shapes import ListedRunData, StartedData
+from holdfast.step_keys import check_key
 
 from .base import no_by, set_fields, times
 from .handles import ClientHandle
@@ -40,10 +41,13 @@ class BulkVerbs:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def preview(self, where: RunFilter, verb: str | None = None) -> BulkPreview:
-        """Count the runs that match, up to 10,000, and return the first few. Nothing is changed."""
+    async def preview(
+        self, where: RunFilter, verb: str | None = None, *, most: int = COUNT_MAX
+    ) -> BulkPreview:
+        """Count the runs that match, up to `most`, and return the first few. Nothing is changed."""
         known = None if verb is None else bulk_verb(verb)
-        body = set_fields(where=_where(where), verb=known)
+        most = check_whole("most", most, 1, COUNT_MAX)
+        body = set_fields(where=_where(where), verb=known, most=None if most == COUNT_MAX else most)
         query = self._client._whose(where.tenant)  # noqa: SLF001 - a part of the client
         found = await self._client._ask("preview", PreviewData, query=query, body=body)  # noqa: SLF001
         return BulkPreview(count=found.count, more=found.more, sample=tuple(map(run_of, found.sample)))

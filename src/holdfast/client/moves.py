@@ -8,21 +8,14 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.arguments import (
-    check_attempts,
-    check_budget,
-    check_id,
-    check_key,
-    check_limit,
-    check_priority,
-    check_step_name,
-    check_text,
-)
+from holdfast.arguments import check_attempts, check_budget, check_id, check_limit, check_priority, check_text
 from holdfast.records import BEGINNING, OWN, ApprovalRequest, Beginning, Decided, OwnTenant, Run, Step, Tenant
+from holdfast.shown.records import step_of
 from holdfast.shown.shapes import ApprovalData, DecidedData, RunValuesData, StepData
+from holdfast.step_keys import check_key, check_step_name
 
 from .base import PAGE_MAX, Base, no_by, set_fields
-from .records import approval_of, decided_of, run_of, step_of
+from .records import approval_of, decided_of, run_of
 from .starts import cost
 
 

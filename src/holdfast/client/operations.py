@@ -85,3 +85,16 @@ OPERATIONS: Mapping[str, Operation] = {
     "revoke_key": Operation("POST", "/keys/{key}/revoke"),
     "audit": Operation("GET", "/audit"),
 }
+
+# The worker protocol: `work/` calls it. Every request of it is safe to repeat.
+WORK: Mapping[str, Operation] = {
+    "register_worker": Operation("POST", "/workers/register"),
+    "leave_worker": Operation("POST", "/workers/leave"),
+    "claim": Operation("POST", "/leases/claim"),
+    "load": Operation("POST", "/leases/load"),
+    "heartbeat": Operation("POST", "/leases/heartbeat"),
+    "batch": Operation("POST", "/leases/batch"),
+    "states": Operation("POST", "/leases/states"),
+    "running": Operation("POST", "/leases/running"),
+    "readyz": Operation("GET", "/readyz"),
+}

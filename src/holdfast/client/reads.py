@@ -42,6 +42,7 @@ from holdfast.records import (
 )
 from holdfast.sealing.envelope import reason
 from holdfast.searching import check_searched
+from holdfast.shown.records import error_of, step_of, trail_entry_of
 from holdfast.shown.shapes import (
     ChildCountsData,
     ExplanationData,
@@ -55,12 +56,9 @@ from holdfast.shown.shapes import (
 from .base import PAGE_MAX, Base, Pairs, flag, times
 from .records import (
     child_counts_of,
-    error_of,
     explanation_of,
     result_text_of,
     run_of,
-    step_of,
-    trail_entry_of,
 )
 from .streams import followed
 

@@ -7,16 +7,15 @@ workers are not in the JSON: they have their defaults. A value that the server d
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.engine.explain.explanation import Explanation
-from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.lifecycle import Status, StepStatus
 from holdfast.records import (
-    COST_UNIT,
     ApiKey,
     ApprovalRequest,
     CatchUp,
@@ -24,8 +23,6 @@ from holdfast.records import (
     Decided,
     Decision,
     Definition,
-    Error,
-    Instant,
     Json,
     OutboxMessage,
     Overlap,
@@ -35,11 +32,15 @@ from holdfast.records import (
     Schedule,
     Stats,
     Step,
-    TrailEntry,
     instant,
 )
-from holdfast.records.fingerprints import SEALED, fingerprint
 from holdfast.records.unreadable import REDACTED
+from holdfast.shown.records import (
+    error_text,
+    instant_of,
+    optional_text,
+    units,
+)
 from holdfast.shown.shapes import (
     ApprovalData,
     ChildCountsData,
@@ -57,8 +58,6 @@ from holdfast.shown.shapes import (
     ScheduleData,
     SharedBudgetData,
     StatsData,
-    StepData,
-    TrailEntryData,
     WaitData,
 )
 
@@ -98,12 +97,12 @@ def run_of(data: RunData) -> Run:
         **{name: getattr(data, name) for name in _SAME_FIELDS},
         params_json=_hidden(params, redacted=data.redacted) or "null",
         result_json=_hidden(result, redacted=data.redacted) if ended and result is not UNSET else None,
-        error_json=_error_text(error, data.fingerprint),
+        error_json=error_text(error, data.fingerprint),
         waiting_on=tuple(map(_wait, data.waiting_on)),
         labels_json=_labels(data.labels),
-        cost_units=_units(data.cost),
-        budget_units=None if data.budget is None else _units(data.budget),
-        progress_json=_optional(data.progress),
+        cost_units=units(data.cost),
+        budget_units=None if data.budget is None else units(data.budget),
+        progress_json=optional_text(data.progress),
         running=running,
         account=account,
         account_cost_units=account_cost,
@@ -114,7 +113,7 @@ def run_of(data: RunData) -> Run:
 def _account(shared: SharedBudgetData | None) -> tuple[UUID | None, int | None, int | None]:
     if shared is None:
         return None, None, None
-    return shared.run, _units(shared.cost), _units(shared.budget)
+    return shared.run, units(shared.cost), units(shared.budget)
 
 
 def _wait(data: WaitData) -> Step:
@@ -125,42 +124,8 @@ def _wait(data: WaitData) -> Step:
         status=StepStatus.WAITING,
         topic=data.topic,
         child=data.child,
-        started_at=_instant(data.since),
-        due_at=_instant(data.due_at),
-    )
-
-
-def step_of(data: StepData) -> Step:
-    """A recorded step."""
-    done = data.status is StepStatus.SUCCEEDED
-    output = _optional(data.output)
-    if done and output is None and not data.left_out and data.kind is StepKind.TASK:
-        output = "null"
-    return Step(
-        seq=data.seq,
-        key=data.step,
-        kind=data.kind,
-        status=data.status,
-        attempts=data.attempts,
-        max_attempts=data.max_attempts,
-        output=REDACTED if data.redacted and done else output,
-        error_json=_error_text(data.error),
-        cost=_units(data.cost),
-        topic=data.topic,
-        due_at=_instant(data.due_at),
-        started_at=_instant(data.started_at),
-        finished_at=_instant(data.finished_at),
-        child=data.child,
-        ask=_optional(data.ask),
-        digest=data.digest,
-        left_out=data.left_out,
-    )
-
-
-def trail_entry_of(data: TrailEntryData) -> TrailEntry:
-    """One thing that happened to a run."""
-    return TrailEntry(
-        seq=data.seq, run=data.run, type=data.type, at=data.at, data_json=_text(data.data), told=data.told
+        started_at=instant_of(data.since),
+        due_at=instant_of(data.due_at),
     )
 
 
@@ -197,7 +162,7 @@ def message_of(data: MessageData) -> OutboxMessage:
     return OutboxMessage(
         **{name: getattr(data, name) for name in _MESSAGE_FIELDS},
         payload_json=_hidden(data.payload, redacted=data.redacted) or "null",
-        error_json=_error_text(data.error),
+        error_json=error_text(data.error),
     )
 
 
@@ -218,7 +183,7 @@ def schedule_of(data: ScheduleData) -> Schedule:
         jitter_us=_micros(data.jitter_seconds),
         overlap=Overlap(data.overlap),
         catch_up=CatchUp(data.catch_up),
-        budget_units=None if data.budget is None else _units(data.budget),
+        budget_units=None if data.budget is None else units(data.budget),
         labels_json=_labels(data.labels),
     )
 
@@ -232,10 +197,10 @@ def definition_of(data: DefinitionData) -> Definition:
         timeout_seconds=data.timeout_seconds,
         description=data.description,
         steps=data.steps,
-        budget=None if data.budget is None else _units(data.budget),
+        budget=None if data.budget is None else units(data.budget),
         covers_children=data.covers_children,
-        params_schema=_optional(data.params_schema),
-        result_schema=_optional(data.result_schema),
+        params_schema=optional_text(data.params_schema),
+        result_schema=optional_text(data.result_schema),
     )
 
 
@@ -255,7 +220,7 @@ def stats_of(data: StatsData, workers: tuple[Presence, ...]) -> Stats:
         now=instant(data.now),
         by_status=data.by_status,
         workers=workers,
-        oldest_due_at=_instant(data.oldest_due_at),
+        oldest_due_at=instant_of(data.oldest_due_at),
         unclaimable=data.unclaimable,
         undelivered=data.undelivered,
         extra=data.extra,
@@ -267,33 +232,8 @@ def result_text_of(data: ResultData) -> Json:
     return _hidden(data.result, redacted=data.redacted)
 
 
-def error_of(data: ErrorData | None) -> Error | None:
-    """The error of a run, a step or a message."""
-    if data is None:
-        return None
-    fields = msgspec.structs.asdict(data)
-    return Error(**fields | {"since": _instant(data.since), "args": _optional(data.args)})
-
-
-def _error_text(data: ErrorData | None, known: str | None = None) -> Json | None:
-    """The error as stores keep it. known: its fingerprint; an encrypted error brings its own."""
-    error = error_of(data)
-    if error is None:
-        return None
-    text = msgspec.json.encode(error).decode()
-    if known is None or known == fingerprint(text):
-        return text
-    return msgspec.json.encode({**msgspec.to_builtins(error), SEALED: known}).decode()
-
-
 def _text(raw: Raw) -> Json:
     return bytes(raw).decode()
-
-
-def _optional(raw: Raw) -> Json | None:
-    """The text of a value; None for null."""
-    text = _text(raw)
-    return None if text == "null" else text
 
 
 def _hidden(raw: Raw | UnsetType, *, redacted: bool) -> Json:
@@ -308,13 +248,5 @@ def _labels(raw: Raw) -> Json | None:
     return None if text == "{}" else text
 
 
-def _units(cost: float) -> int:
-    return round(cost * COST_UNIT)
-
-
 def _micros(seconds: float) -> int:
     return timedelta(seconds=seconds) // timedelta(microseconds=1)
-
-
-def _instant(at: datetime | None) -> Instant | None:
-    return None if at is None else instant(at)

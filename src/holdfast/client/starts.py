@@ -71,7 +71,7 @@ class EmittedData(msgspec.Struct, frozen=True):
     duplicate: bool
 
 
-class _Start(msgspec.Struct, frozen=True):
+class Start(msgspec.Struct, frozen=True):
     """One start: its body, and its tenant as a query."""
 
     body: dict[str, Any]
@@ -140,21 +140,21 @@ class StartVerbs(Base):
         earlier ones are started: when each item has a key, a second call starts the rest.
         """
         _refuse_connection(connection)
-        made: list[_Start | UsageError] = []
+        made: list[Start | UsageError] = []
         for one in check_list("starts", starts):
             try:
                 made.append(self._made(one))
             except UsageError as error:
                 made.append(error)
-        good = [one for one in made if isinstance(one, _Start)]
+        good = [one for one in made if isinstance(one, Start)]
         answers: list[Handle[Any] | HoldfastError] = []
         for whose, same in groupby(good, lambda one: one.whose):
             for part in slices(list(same), lambda one: one.size, most=STARTS_MAX):
-                answers += await self._sent(part, list(whose))
+                answers += await self._many(part, list(whose))
         each = iter(answers)
-        return [next(each) if isinstance(one, _Start) else one for one in made]
+        return [next(each) if isinstance(one, Start) else one for one in made]
 
-    async def _sent(self, part: Sequence[_Start], whose: Pairs) -> list[Handle[Any] | HoldfastError]:
+    async def _many(self, part: Sequence[Start], whose: Pairs) -> list[Handle[Any] | HoldfastError]:
         body = {"starts": [one.body for one in part]}
         found = await self._ask("start_many", StartAnswers, query=whose, body=body)
         if len(found.items) != len(part):
@@ -172,7 +172,7 @@ class StartVerbs(Base):
                 answers.append(self._transport.refusal(problem, asked))
         return answers
 
-    def _made(self, start: Any) -> _Start:
+    def _made(self, start: Any) -> Start:
         """Check one start as an app does, and return its request."""
         workflow, params, *rest = check_start(start)
         options = dict(check_options(rest[0] if rest else {}))
@@ -181,8 +181,8 @@ class StartVerbs(Base):
         tenant = options.pop("tenant", OWN)
         named, known = self._named(workflow)
         new = new_run(self.world, known or (named if is_type(named) else f"{named}.v1"), params, **options)
-        return _Start(
-            body=_body(new, named, self.world),
+        return Start(
+            body=start_body(new, named, made_key(self.world) if new.key is None else new.key),
             whose=tuple(self._one(tenant)),
             size=start_bytes(new) + ENVELOPE_BYTES,
             workflow=known,
@@ -199,7 +199,7 @@ class StartVerbs(Base):
         named: str = exact_text(workflow)
         return named, None
 
-    def _handle(self, made: StartedData, one: _Start) -> Handle[Any]:
+    def _handle(self, made: StartedData, one: Start) -> Handle[Any]:
         named = dict(one.whose).get("tenant")
         client: Any = self if named is None or named == self.tenant else self.of(named)
         return ClientHandle(client, made.id, made.type, created=made.created, workflow=one.workflow)
@@ -254,11 +254,12 @@ def made_key(world: World) -> str:
     return f"client:{world.uuid7()}"
 
 
-def _body(new: NewRun, type_: str, world: World) -> dict[str, Any]:
+def start_body(new: NewRun, type_: str, key: str) -> dict[str, Any]:
+    """Return the request for a new run, under a key."""
     return set_fields(
         type=type_,
         params=Raw(new.params.encode()),
-        key=made_key(world) if new.key is None else new.key,
+        key=key,
         priority=new.priority,
         run_at=None if new.run_at is None else moment(new.run_at),
         delay=new.delay_seconds,

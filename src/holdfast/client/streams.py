@@ -13,10 +13,10 @@ import msgspec
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.http.problems import Code
 from holdfast.records import TrailEntry
+from holdfast.shown.records import trail_entry_of
 from holdfast.shown.shapes import RunData, TrailEntryData
 
 from .base import Pairs
-from .records import trail_entry_of
 from .transport import Lost, Transport, in_time
 
 SILENT_SECONDS = 45.0  # the server sends a comment every 15 s: after this time the connection is dead

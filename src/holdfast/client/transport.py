@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 from weakref import WeakKeyDictionary
@@ -26,7 +26,7 @@ from holdfast.http.problems import Code
 from holdfast.world import World
 
 from .addresses import checked_key, checked_url, is_loopback, warn_of_plain_text
-from .operations import OPERATIONS, Operation
+from .operations import OPERATIONS, WORK, Operation
 from .refusals import Asked, Problem, error_of
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class Transport:
         self.timeout_seconds = check_duration("timeout", timeout)
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, httpx2.AsyncClient]]
         self._clients = WeakKeyDictionary()  # by whether they are for long requests
+        self.headers: dict[str, str] = {}  # of every request
 
     def request(
         self,
@@ -105,12 +106,12 @@ class Transport:
         body: Any = None,
         key: str = "",
     ) -> Request:
-        """Make a request. key: the idempotency key in it, for its errors."""
-        known = OPERATIONS[operation]
+        """Make a request. body: a record, or its JSON. key: the idempotency key in it, for its errors."""
+        known = OPERATIONS.get(operation) or WORK[operation]
         names = {name: str(value) for name, value in (path or {}).items()}
         place = known.path.format_map({name: _segment(value) for name, value in names.items()})
         tail = f"?{urlencode(query, quote_via=quote)}" if query else ""
-        text = None if body is None else msgspec.json.encode(body)
+        text = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         name = next(reversed(names.values()), "")
         asked = Asked(operation=operation, name=name, key=key)
         return Request(known, f"{self.url}{place}{tail}", text, asked)
@@ -126,14 +127,14 @@ class Transport:
         while True:
             delay, error = self.delay(tries), HoldfastError()
             try:
-                status, text = await self._sent(request, until, long=wait > 0)
+                status, text = await self.sent(request, until, long=wait > 0)
             except Lost as lost:
                 error = said or self.unreachable(str(lost))
                 again = not lost.sent or request.operation.repeatable
             else:
                 if 200 <= status < 300:
-                    return self._read(text, answer)
-                problem = self._problem(status, text)
+                    return self.read(text, answer)
+                problem = self.problem(status, text)
                 error = self.refusal(problem, request.asked)
                 said = error if isinstance(error, Unavailable) else None
                 again = _may_repeat(problem, request.operation)
@@ -148,7 +149,7 @@ class Transport:
         longest: float = min(RETRY_SECONDS * 2 ** min(tries, 10), RETRY_SECONDS_MAX)
         return longest * (0.5 + self.world.chance() / 2)
 
-    async def _sent(self, request: Request, until: float, *, long: bool) -> tuple[int, bytes]:
+    async def sent(self, request: Request, until: float, *, long: bool) -> tuple[int, bytes]:
         """Send the request once; return the status and the body of the answer."""
         left = until - self.world.monotonic()
         async with in_time(left), self.opened(request, max(MOMENT_SECONDS, left), long=long) as response:
@@ -183,21 +184,15 @@ class Transport:
         if trace := current_traceparent():
             sent["traceparent"] = trace
         try:
-            async with self._client(long=long).stream(
-                request.operation.method,
-                request.url,
-                content=request.body,
-                headers={**sent, **(headers or {})},
-                timeout=timeout,
-            ) as response:
-                yield response
-        except library.PoolTimeout as error:
-            most = LONG_CONNECTIONS if long else CONNECTIONS
-            raise Lost(f"all {most:,} connections of this client are in use", sent=False) from error
-        except (library.ConnectError, library.ConnectTimeout) as error:
-            raise Lost(_said(error), sent=False) from error
-        except library.TransportError as error:
-            raise Lost(_said(error), sent=True) from error
+            with lost_by(long=long):
+                async with self._client(long=long).stream(
+                    request.operation.method,
+                    request.url,
+                    content=request.body,
+                    headers={**sent, **(headers or {})},
+                    timeout=timeout,
+                ) as response:
+                    yield response
         except library.DecodingError as error:
             raise StoreError(f"the answer of {self.url} cannot be read: {_said(error)}") from None
 
@@ -206,29 +201,38 @@ class Transport:
         of_loop = self._clients.setdefault(asyncio.get_running_loop(), {})
         found = of_loop.get(long)
         if found is None:
-            library = _library()
-            headers = {"user-agent": f"holdfast/{holdfast.__version__}", "accept": "application/json"}
-            if self._key is not None:
-                headers["authorization"] = f"Bearer {self._key}"
             most = LONG_CONNECTIONS if long else CONNECTIONS
-            limits = library.Limits(max_connections=most, max_keepalive_connections=KEPT)
-            try:
-                # Redirects are not followed: the key must not go to another server. A server on this machine
-                # is never asked through a proxy of the environment, which would read the key.
-                found = of_loop[long] = library.AsyncClient(
-                    headers=headers,
-                    limits=limits,
-                    follow_redirects=False,
-                    verify=library.create_ssl_context(),
-                    trust_env=not is_loopback(self.url),
-                )
-            except OSError:  # not with its text: that does not name the file
-                raise UsageError(CERTIFICATES) from None
-            except (ImportError, ValueError, library.InvalidURL):  # not with its text: it may hold a password
-                raise UsageError(PROXY) from None
+            found = of_loop[long] = self._made(_library().AsyncClient, most)
         return found
 
-    def _read(self, text: bytes, answer: type[T]) -> T:
+    def blocking(self) -> httpx2.Client:
+        """Return new connections for one thread without an event loop. The caller closes them."""
+        found: httpx2.Client = self._made(_library().Client, KEPT)
+        return found
+
+    def _made(self, kind: Any, most: int) -> Any:
+        library = _library()
+        agent = {"user-agent": f"holdfast/{holdfast.__version__}", "accept": "application/json"}
+        headers = {**agent, **self.headers}
+        if self._key is not None:
+            headers["authorization"] = f"Bearer {self._key}"
+        try:
+            # Redirects are not followed: the key must not go to another server. A server on this machine is
+            # never asked through a proxy of the environment, which would read the key.
+            return kind(
+                headers=headers,
+                limits=library.Limits(max_connections=most, max_keepalive_connections=KEPT),
+                follow_redirects=False,
+                verify=library.create_ssl_context(),
+                trust_env=not is_loopback(self.url),
+            )
+        except OSError:  # not with its text: that does not name the file
+            raise UsageError(CERTIFICATES) from None
+        except (ImportError, ValueError, library.InvalidURL):  # not with its text: it may hold a password
+            raise UsageError(PROXY) from None
+
+    def read(self, text: bytes, answer: type[T]) -> T:
+        """Return the record of an answer."""
         try:
             return msgspec.json.decode(text or b"null", type=answer)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -237,7 +241,7 @@ class Transport:
                 f"{escaped(str(error), SAID_MAX)}"
             ) from None
 
-    def _problem(self, status: int, text: bytes) -> Problem:
+    def problem(self, status: int, text: bytes) -> Problem:
         """Return the refusal. An answer of something else than the API is an error."""
         try:
             problem = msgspec.json.decode(text, type=Problem)
@@ -261,7 +265,7 @@ class Transport:
 
     async def problem_of(self, response: httpx2.Response) -> Problem:
         """Return the refusal of a stream."""
-        return self._problem(response.status_code, await self._body(response))
+        return self.problem(response.status_code, await self._body(response))
 
     def refusal(self, problem: Problem, asked: Asked) -> HoldfastError:
         """Return the error of a refusal."""
@@ -281,6 +285,21 @@ class Transport:
         """Close the connections of this event loop. The next request opens new ones."""
         for found in self._clients.pop(asyncio.get_running_loop(), {}).values():
             await found.aclose()
+
+
+@contextmanager
+def lost_by(*, long: bool) -> Iterator[None]:
+    """Turn errors of the network into Lost. long: a long poll or a stream."""
+    library = _library()
+    try:
+        yield
+    except library.PoolTimeout as error:
+        most = LONG_CONNECTIONS if long else CONNECTIONS
+        raise Lost(f"all {most:,} connections of this client are in use", sent=False) from error
+    except (library.ConnectError, library.ConnectTimeout) as error:
+        raise Lost(_said(error), sent=False) from error
+    except library.TransportError as error:
+        raise Lost(_said(error), sent=True) from error
 
 
 @asynccontextmanager
@@ -320,6 +339,10 @@ def _said(error: BaseException) -> str:
     while inner is not None:  # the cause is more exact than "All connection attempts failed"
         if isinstance(inner, ssl.SSLCertVerificationError):
             return f"its TLS certificate is not trusted: {escaped(inner.verify_message, SAID_MAX)}"
+        if isinstance(inner, TimeoutError):
+            return "it did not answer in time"
+        if isinstance(inner, ssl.SSLError):  # its number is no errno
+            return "no connection with TLS: write http:// for a server without TLS, and check the port"
         if isinstance(inner, OSError) and inner.errno is not None:
             return escaped(os.strerror(inner.errno) if inner.errno > 0 else inner.strerror or "", SAID_MAX)
         inner = inner.__cause__ or inner.__context__

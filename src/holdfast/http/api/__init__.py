@@ -2,11 +2,13 @@
 
 from . import (
     approvals,
+    batches,
     bulk,
     counts,
     events,
     health,
     keys,
+    leases,
     live,
     metrics,
     moves,
@@ -15,15 +17,19 @@ from . import (
     runs,
     schedules,
     starts,
+    steps,
+    workers,
 )
 
 __all__ = [
     "approvals",
+    "batches",
     "bulk",
     "counts",
     "events",
     "health",
     "keys",
+    "leases",
     "live",
     "metrics",
     "moves",
@@ -32,4 +38,6 @@ __all__ = [
     "runs",
     "schedules",
     "starts",
+    "steps",
+    "workers",
 ]

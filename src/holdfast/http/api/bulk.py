@@ -9,7 +9,8 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from holdfast.engine.bulk.asked import BULK_TYPE, OPERATOR_TENANT, RATE, RATE_MAX, BulkVerb
+from holdfast.engine.bulk.asked import BULK_LABEL, BULK_TYPE, OPERATOR_TENANT, RATE, RATE_MAX, BulkVerb
+from holdfast.engine.bulk.workflow import COUNT_MAX
 from holdfast.http.call import Call, Page
 from holdfast.http.operation import Body, operation
 from holdfast.lifecycle import Status, StepKind
@@ -56,10 +57,11 @@ class Bulk(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Preview(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """verb: count only the runs that it would take."""
+    """verb: count only the runs that it would take. most: count no more, or some more, than that."""
 
     where: Where
     verb: BulkVerb | None = None
+    most: Annotated[int, Meta(ge=1, le=COUNT_MAX)] = COUNT_MAX
 
 
 class PreviewData(Shape, frozen=True, kw_only=True, omit_defaults=True):
@@ -92,8 +94,9 @@ async def bulk(call: Call, query: OneTenant, body: Bulk) -> StartedData:
 
 @operation("POST", "/bulk/preview", tag=TAG, scope=Scope.RUNS_READ, audited=False)
 async def preview(call: Call, query: OneTenant, body: Preview) -> PreviewData:
-    """Count the runs that a bulk operation would take, up to 10,000. Nothing is changed."""
-    found = await call.client(query.tenant).bulk.preview(_where(call, body.where), body.verb)
+    """Count the runs that a bulk operation would take, up to `most`. Nothing is changed."""
+    where = _where(call, body.where)
+    found = await call.client(query.tenant).bulk.preview(where, body.verb, most=body.most)
     sample = tuple(call.shown(listed_run_data(one, None)) for one in found.sample)
     return PreviewData(count=found.count, more=found.more, sample=sample)
 
@@ -104,7 +107,7 @@ async def list_bulk(call: Call, query: Paged) -> Page[RunData]:
     client = call.client(query.tenant)
     after = call.after(query.cursor)
     tenant = OPERATOR_TENANT if call.scope is ANY else call.scope
-    where = RunFilter(type=BULK_TYPE, tenant=tenant, values=False)
+    where = RunFilter(type=BULK_TYPE, labels={BULK_LABEL: None}, tenant=tenant, values=False)
     found = await client.store.list(where, query.limit, None if after is None else UUID(after[0]))
     return call.page([call.shown(run_data(one)) for one in found], (str(found[-1].id),) if found else None)
 

@@ -65,7 +65,8 @@ async def counts(call: Call, query: OneTenant) -> CountsData:
 async def rates(call: Call, query: RatesQuery) -> RatesData:
     """Count by minute and type how often runs were started, ended, retried, or lost by their worker.
 
-    The last two days are kept. If `more` is true, ask again with `since` at the last minute that you got.
+    The last two days are kept. If `more` is true, ask again with `since` at the last minute that you got; if
+    all numbers are of one minute, with a larger `limit`.
     """
     found = await call.client(query.tenant).rates(query.since, query.until, query.limit)
     return RatesData(items=tuple(rate_data(one) for one in found), more=len(found) >= query.limit)

@@ -8,11 +8,14 @@ from uuid import UUID
 
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from holdfast.arguments import KEY_MAX, NAME_MAX, TOPIC_MAX
+from holdfast.arguments import NAME_MAX, TOPIC_MAX
+from holdfast.codec import parse
 from holdfast.errors import HoldfastError
 from holdfast.http.call import PAGE, PAGE_MAX, Call
 from holdfast.http.cursors import CURSOR_MAX
 from holdfast.http.operation import Path, Query
+from holdfast.http.parsing import LARGE_BYTES
+from holdfast.step_keys import KEY_MAX
 
 FOREVER = 1000 * 365.25 * 86400.0
 
@@ -53,10 +56,12 @@ async def values_of(call: Call, given: Sequence[Value], what: str) -> list[Any |
 
 async def value_of(call: Call, given: Value, what: str) -> Any:
     """Return a value that the caller has sent; None when it was left out. BadValue, TooLarge."""
-    (found,) = await values_of(call, [given], what)
-    if isinstance(found, HoldfastError):
-        raise found
-    return found
+    if given is UNSET:
+        return None
+    text = bytes(given)
+    if len(text) <= LARGE_BYTES:
+        return parse(text, what, repeated=False)  # the whole body was searched for repeated keys
+    return await call.api.bodies.value(text, what)
 
 
 class OneTenant(Query, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from holdfast.errors import HoldfastError
 from holdfast.http import docs, openapi
 from holdfast.http.call import Call
-from holdfast.http.operation import operation
+from holdfast.http.operation import WORKER, operation
 from holdfast.http.problems import Code, Refusal
 from holdfast.shown.shapes import Shape
 
@@ -47,6 +47,14 @@ async def openapi_json(call: Call) -> Response:
     """Return the OpenAPI document of this API."""
     return Response(
         openapi.document_bytes(call.request.scope.get("root_path", "")), media_type="application/json"
+    )
+
+
+@operation("GET", "/worker-openapi.json", tag=TAG, scope=(), hidden=True)
+async def worker_openapi_json(call: Call) -> Response:
+    """Return the OpenAPI document of the worker protocol."""
+    return Response(
+        openapi.document_bytes(call.request.scope.get("root_path", ""), WORKER), media_type="application/json"
     )
 
 

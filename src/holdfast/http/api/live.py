@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated
 from uuid import UUID
 
@@ -11,8 +12,9 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from holdfast.arguments import BIG_MAX
+from holdfast.engine.app.client import StoreClient
 from holdfast.engine.live.news import Closed, Ended, Gone
-from holdfast.http.call import PAGE, Call
+from holdfast.http.call import PAGE, PAGE_MAX, Call
 from holdfast.http.operation import Headers, operation
 from holdfast.http.problems import Code, Refusal
 from holdfast.http.streams import EventStream, end, written
@@ -24,6 +26,7 @@ from holdfast.shown.shapes import Shape, TrailEntryData
 from .fields import Limit, Name, OneTenant, RunPath
 
 TAG = "Events"
+WINDOWS = (1, 10, 60, 600, 3600, 86400)  # seconds: the end of a long trail is looked for in the last ones
 Seq = Annotated[int, Meta(ge=0, le=BIG_MAX, description="The last seq that the caller has seen.")]
 Zoned = Annotated[datetime, Meta(tz=True)]
 
@@ -36,6 +39,14 @@ class TrailQuery(OneTenant, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     type: Annotated[tuple[Name, ...], Meta(max_length=40)] = ()
     since: Zoned | None = None
     until: Zoned | None = None
+
+
+class RunTrailQuery(TrailQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """newest: only the last entries, still oldest first."""
+
+    newest: Annotated[bool, Meta(description="The last `limit` entries, oldest first; not with `after`.")] = (
+        False
+    )
 
 
 class LastEvent(Headers, frozen=True, kw_only=True):
@@ -52,7 +63,7 @@ class TrailPage(Shape, frozen=True, kw_only=True, omit_defaults=True):
 
 
 @operation("GET", "/runs/{run}/events", tag=TAG, scope=Scope.RUNS_READ, streams=True)
-async def trail(call: Call, path: RunPath, query: TrailQuery, headers: LastEvent) -> TrailPage:
+async def trail(call: Call, path: RunPath, query: RunTrailQuery, headers: LastEvent) -> TrailPage:
     """Read what happened to a run, oldest first; or follow it live.
 
     With `Accept: text/event-stream` the entries are events: `id` is the seq, `data` the entry. The stream
@@ -62,6 +73,8 @@ async def trail(call: Call, path: RunPath, query: TrailQuery, headers: LastEvent
     client = call.client(query.tenant)
     after = _after(query, headers)
     if not _wants_stream(call):
+        if query.newest:
+            return await _newest(call, client, path.run, query)
         found = await client.trail(
             path.run, after, query.limit, types=query.type, since=query.since, until=query.until
         )
@@ -97,6 +110,30 @@ async def trail_of_all(call: Call, query: TrailQuery, headers: LastEvent) -> Tra
     _check_stream(call, query)
     given = headers.last_event_id if headers.last_event_id is not None else query.after
     return EventStream(call, _all_followed(call, given, query.type))  # type: ignore[return-value]
+
+
+async def _newest(call: Call, client: StoreClient, run: UUID, query: RunTrailQuery) -> TrailPage:
+    """Return the last entries. A trail is read from its beginning: of a long one only its last second is
+    read, then its last ten seconds, and so on until there are enough entries.
+    """
+    if query.after is not None or query.since is not None:
+        raise Refusal(Code.BAD_VALUE, "query: newest takes no after and no since")
+    ends = query.until or (await client.known(run)).updated_at
+
+    async def last(since: datetime | None, found: Sequence[TrailEntry] = ()) -> Sequence[TrailEntry]:
+        kept, page = deque(found, maxlen=query.limit), found
+        while page := await client.trail(
+            run, page[-1].seq if page else 0, PAGE_MAX, types=query.type, since=since, until=query.until
+        ):
+            kept.extend(page)
+        return [*kept]
+
+    first = await client.trail(run, 0, PAGE_MAX, types=query.type, until=query.until)
+    for seconds in WINDOWS if len(first) == PAGE_MAX else ():
+        found = await last(ends - timedelta(seconds=seconds))
+        if len(found) == query.limit:
+            return _page(call, found)
+    return _page(call, await last(None, first) if first else [])
 
 
 async def _followed(call: Call, run: UUID, after: int, types: tuple[str, ...]) -> AsyncIterator[bytes]:

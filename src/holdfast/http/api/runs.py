@@ -1,4 +1,4 @@
-"""Reads of runs: lists, one run, its steps, its trail, why it does not move, its result."""
+"""Reads of runs: lists, one run, why it does not move, its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from uuid import UUID
 
 from msgspec import UNSET, Meta, UnsetType
 
-from holdfast.bounds import SHOWN_BYTES
 from holdfast.contract import CHILDREN_COUNTED
 from holdfast.engine.app.client import StoreClient
 from holdfast.errors import UnknownRun
@@ -28,7 +27,6 @@ from holdfast.shown.data import (
     listed_values_data,
     result_data,
     run_values_data,
-    step_data,
 )
 from holdfast.shown.shapes import (
     ChildCountsData,
@@ -37,7 +35,6 @@ from holdfast.shown.shapes import (
     ResultData,
     RunValuesData,
     Shape,
-    StepData,
 )
 
 from .fields import Cursor, Limit, Name, OneTenant, RunPath
@@ -127,25 +124,10 @@ class Children(Shape, frozen=True, kw_only=True, omit_defaults=True):
     items: tuple[RunChildrenData, ...]
 
 
-class StepsQuery(OneTenant, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """largest: values of more bytes are left out."""
-
-    largest: Annotated[int, Meta(ge=0, le=2**31 - 1)] = SHOWN_BYTES
-    limit: Limit = PAGE
-    after: Annotated[int, Meta(ge=-1, le=2**31 - 1, description="The last seq of the page before.")] = -1
-
-
 class ResultQuery(OneTenant, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """wait: how many seconds to wait for the end of the run."""
 
     wait: Annotated[float, Meta(ge=0, le=WAIT_MAX_SECONDS)] = 0.0
-
-
-class Steps(Shape, frozen=True, kw_only=True, omit_defaults=True):
-    """Steps of a run by seq. next: the `after` of the next page; null: this page is empty, the end."""
-
-    items: tuple[StepData, ...]
-    next: int | None
 
 
 class RunCount(Shape, frozen=True, kw_only=True, omit_defaults=True):
@@ -222,14 +204,6 @@ async def children(call: Call, path: RunPath, query: OneTenant) -> ChildCountsDa
     for one in await client.children([path.run]):
         return ChildCountsData(total=one.total, ended=one.ended, by_status=one.by_status, more=one.more)
     return ChildCountsData(total=0, ended=0, by_status={}, more=False)
-
-
-@operation("GET", "/runs/{run}/steps", tag=TAG, scope=Scope.RUNS_READ)
-async def steps(call: Call, path: RunPath, query: StepsQuery) -> Steps:
-    """List the recorded steps of a run, in the order of their outcomes; of a plan all its steps."""
-    found = await call.client(query.tenant).steps(path.run, largest=query.largest, after=query.after)
-    items = tuple(call.shown(step_data(one)) for one in found[: query.limit])
-    return Steps(items=items, next=items[-1].seq if items else None)
 
 
 @operation("GET", "/runs/{run}/explain", tag=TAG, scope=Scope.RUNS_READ)

@@ -37,6 +37,10 @@ from .fields import (
 START_BYTES = VALUE_BYTES + 64 * 1024
 BATCH_MAX = 500
 TAG = "Start"
+OPTIONS = (
+    "priority", "run_at", "delay", "timeout", "max_attempts", "ttl", "budget", "limit_key", "parent",
+    "labels",
+)  # fmt: skip
 
 
 class Start(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,7 +116,6 @@ async def start(call: Call, query: OneTenant, headers: IdempotencyKey, body: Sta
     call.is_repeatable = options["key"] is not None
     handle = await client.start(body.type, params, **options)
     call.status = 201 if handle.created else 200
-    call.target = str(handle.id)
     return StartedData(id=handle.id, type=handle.type, created=handle.created)
 
 
@@ -159,8 +162,9 @@ async def rerun(
 
 
 def _options(one: Start, headers: IdempotencyKey | None) -> Any:
-    options = {name: getattr(one, name) for name in Start.__struct_fields__ if name not in {"type", "params"}}
-    return options | {"key": _key(one.key, headers)}
+    options = {name: value for name in OPTIONS if (value := getattr(one, name)) is not None}
+    options["key"] = _key(one.key, headers)
+    return options
 
 
 def _key(key: str | None, headers: IdempotencyKey | None) -> str | None:
