@@ -1,0 +1,3 @@
+module holdfast.internal/holdfast
+
+go 1.19
