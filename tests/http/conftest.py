@@ -21,7 +21,7 @@ def furnished_kit():
         yield kit.furnish()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
 def any_kit(request, tmp_path):
     """A server with things of two tenants, on each store."""
     with Kit(store=store_of(request.param, request, tmp_path)) as kit:

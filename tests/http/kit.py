@@ -28,11 +28,15 @@ _numbers = count(1)
 
 
 def store_of(kind, request, folder):
-    """Return a new store of one kind: memory, sqlite or postgres."""
+    """Return a new store of one kind: memory, sqlite, postgres or redis."""
     if kind == "postgres":
         from holdfast.stores.postgres import PostgresStore
 
         return PostgresStore(request.getfixturevalue("postgres_database").url)
+    if kind == "redis":
+        from holdfast.stores.redis import RedisStore
+
+        return RedisStore(request.getfixturevalue("redis_url"))
     if kind == "sqlite":
         from holdfast.stores.sqlite import SqliteStore
 

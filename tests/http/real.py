@@ -14,20 +14,30 @@ from holdfast.http.serving import Server
 
 
 @contextmanager
-def served(app, *, prepare=None, proxies=(), connections=None, **options):
-    """Serve an app; yield its port, and a function that runs coroutine functions on the server's loop."""
+def served(app, *, prepare=None, proxies=(), connections=None, wrap=None, tls=None, **options):
+    """Serve an app; yield its port, and a function that runs coroutine functions on the server's loop. wrap:
+    makes the application around the API. tls: files of a certificate and its key.
+    """
     loop, ready, stop, found = asyncio.new_event_loop(), threading.Event(), asyncio.Event(), {}
+    closing = []
 
     async def serve():
         await app.store.open()
         if prepare is not None:
             await prepare()
-        server = Server(asgi(app, **options), "127.0.0.1", 0, proxies=proxies, connections=connections)
+        made = asgi(app, **options)
+        if wrap is not None:
+            api, made = made.api, wrap(made)
+            made.api = api
+            closing.append(api.close)  # a mounted application is not told of the end
+        server = Server(made, "127.0.0.1", 0, proxies=proxies, connections=connections, tls=tls)
         await server.begin()
         found["port"], found["server"] = server.port, server
         ready.set()
         await stop.wait()
         await server.stop()
+        for close in closing:
+            await close()
         await app.store.close()
 
     def run():

@@ -42,6 +42,8 @@ def run(name, **others):
     return Row(path={"run": f"{{{name}}}"}, **others)
 
 
+WORKER = {"worker": "w", "runtime": "python", "types": ["no.such.v1"], "slots": 5}
+LEASE = {"run": "{waits}", "fence": 1, "token": "AAAA"}
 SCHEDULE = {"name": "{schedule}"}
 ROWS = {
     "start": Row(body={"type": "shop.quick.v1"}, answers=(201,)),
@@ -109,9 +111,20 @@ ROWS = {
     "webhooks": Row(),
     "webhook": Row(path={"name": "hook"}, body={"url": "https://example.com/hook"}),
     "remove_webhook": Row(path={"name": "hook"}),
+    "register_worker": Row(body={**WORKER, "language": "python", "library": "tests"}),
+    "leave_worker": Row(body={"worker": "w"}, answers=(204,)),
+    "claim": Row(body=WORKER),
+    "load": Row(body=LEASE, answers=(409,)),
+    "heartbeat": Row(body={"worker": "w", "leases": [LEASE]}),
+    "states": Row(body={"leases": [LEASE]}),
+    "running": Row(
+        body={"worker": "w", "runs": [{**LEASE, "steps": [{"step": "a", "attempt": 1, "started_ms": 1}]}]}
+    ),
+    "batch": Row(body={"items": [{"op": "release", **LEASE, "seq": 1}]}),
     "healthz": Row(),
     "readyz": Row(),
     "openapi_json": Row(),
+    "worker_openapi_json": Row(),
     "docs_page": Row(),
     "problems_page": Row(),
 }  # fmt: skip
@@ -133,4 +146,9 @@ NAMED: dict[tuple[str, str], Row] = {
     ),
     ("preview", "body.where.parent"): Row(body={"where": {"parent": "{parent}"}}),
     ("audit", "query.key"): Row(query={"key": "{key}"}),
+    ("load", "body.run"): ROWS["load"],
+    ("heartbeat", "body.leases.run"): ROWS["heartbeat"],
+    ("states", "body.leases.run"): ROWS["states"],
+    ("running", "body.runs.run"): ROWS["running"],
+    ("batch", "body.items.run"): ROWS["batch"],
 }  # fmt: skip

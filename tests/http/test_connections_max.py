@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import subprocess
 import sys
 from contextlib import ExitStack
 
 import pytest
 
+from holdfast.http import connections
 from holdfast.http.connections import Connections, connections_max, streams_within
 from holdfast.world import RealWorld
+from tests.http.certificates import certificate
 from tests.http.kit import shop
 from tests.http.real import ask, raw, served
 
@@ -51,6 +54,46 @@ def test_silent_connections_shut_out_nobody():
             assert ask(port, "GET", "/healthz")[0] == 200
         for one in silent:
             one.close()
+
+
+def _silent(port):
+    return socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def _is_closed(link):
+    try:
+        return link.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def _secured(port, file):
+    trusting = ssl.create_default_context(cafile=file)
+    return trusting.wrap_socket(_silent(port), server_hostname="localhost")
+
+
+@pytest.mark.spec("HTTP-4")
+@pytest.mark.slow
+def test_handshakes_of_tls_are_bounded_and_shut_out_nobody(tmp_path):
+    _, files = certificate(tmp_path)
+    with served(shop(), connections=16, tls=files) as (port, _), ExitStack() as links:
+        silent = [links.enter_context(_silent(port)) for _ in range(20)]
+        assert all(_is_closed(one) for one in silent[:18])  # two may still begin TLS
+        kept = [links.enter_context(_secured(port, files[0])) for _ in range(14)]
+        for one in kept:  # a handshake that has ended is not counted twice
+            one.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert one.recv(12) == b"HTTP/1.1 200"
+
+
+@pytest.mark.spec("HTTP-4")
+@pytest.mark.slow
+def test_a_handshake_of_tls_that_does_not_end_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(connections, "HANDSHAKE_SECONDS", 0.2)
+    _, files = certificate(tmp_path)
+    with served(shop(), tls=files) as (port, _), _secured(port, files[0]) as kept, _silent(port) as silent:
+        assert _is_closed(silent)
+        kept.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert kept.recv(12) == b"HTTP/1.1 200"  # its handshake has ended
 
 
 @pytest.mark.spec("HTTP-4")

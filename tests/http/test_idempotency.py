@@ -15,7 +15,7 @@ BODY = {"type": "shop.quick.v1", "params": {"amount": 1}, "delay": 3600}
 
 @pytest.mark.spec("HTTP-1")
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis"])
 def test_fifty_equal_starts_at_once_are_one_run(kind, request, tmp_path):
     app = shop(store_of(kind, request, tmp_path))
     with served(app) as (port, call):
@@ -36,7 +36,7 @@ def test_fifty_equal_starts_at_once_are_one_run(kind, request, tmp_path):
 
 @pytest.mark.spec("HTTP-1", "START-4", "START-6")
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis"])
 def test_the_same_start_by_a_bare_name_gives_its_run_after_a_newer_version_is_published(
     kind, request, tmp_path
 ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 from starlette.requests import Request
@@ -11,6 +12,7 @@ from holdfast import api_keys
 from holdfast.engine.app.app import App
 from holdfast.http.access import AGAIN_SECONDS, LOOKUPS, REMEMBER_SECONDS, Access
 from holdfast.http.problems import Refusal
+from holdfast.records import SECOND, moment
 
 
 class Clock:
@@ -81,6 +83,43 @@ def test_a_key_is_remembered_for_two_seconds():
             await access.actor(_request(key.secret))
             clock.seconds += 0.01
         assert store.reads == 3
+
+    asyncio.run(played())
+
+
+@pytest.mark.spec("TEN-1")
+def test_a_known_header_counts_no_longer_than_what_was_read_of_its_key():
+    """It is refused as soon as the key was read again, for whatever request, and after two seconds anyway."""
+
+    async def played(seconds, other):
+        app, key, clock, store, access = await _made()
+        for _ in range(3):
+            assert (await access.actor(_request(key.secret))).name == "shop"
+        assert store.reads == 1
+        await app.revoke_key(key.key.id)
+        clock.seconds += seconds
+        if other:
+            wrong = api_keys.composed(key.key.id, api_keys.make_secret())
+            with pytest.raises(Refusal):
+                await access.actor(_request(wrong))
+        with pytest.raises(Refusal):
+            await access.actor(_request(key.secret))
+
+    asyncio.run(played(REMEMBER_SECONDS + 0.1, other=False))
+    asyncio.run(played(2 * AGAIN_SECONDS, other=True))
+
+
+@pytest.mark.spec("TEN-1")
+def test_a_known_header_ends_with_the_time_of_its_key():
+    async def played():
+        app, _, clock, _, access = await _made()
+        now = app.world.now()
+        key = await app.create_key("short", scopes=["runs.read"], expires_at=moment(now) + timedelta(hours=1))
+        for _ in range(2):
+            assert (await access.actor(_request(key.secret))).name == "short"
+        clock.now = lambda: now + 3601 * SECOND
+        with pytest.raises(Refusal):
+            await access.actor(_request(key.secret))
 
     asyncio.run(played())
 

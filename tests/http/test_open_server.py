@@ -14,7 +14,7 @@ import holdfast
 from holdfast.cli.main import cli
 from holdfast.errors import Unavailable
 from holdfast.http import asgi
-from holdfast.http.access import _name
+from holdfast.http.access import host_name
 from holdfast.http.operation import all_operations
 from holdfast.http.serving import is_loopback
 from tests.http.kit import Kit, shop
@@ -94,7 +94,7 @@ def test_loopback_names(host, open_kit):
 
 
 def test_the_name_of_a_host():
-    assert _name("[::1]:80") == "[::1]"
+    assert host_name("[::1]:80") == "[::1]"
     assert not is_loopback("0.0.0.0")
     assert not is_loopback("example.com")
     assert is_loopback("::1")

@@ -38,7 +38,8 @@ def test_the_examples_of_the_document_are_valid(kit):
     for name, body in EXAMPLES.items():
         method, path, options = ROWS[name].sent(OPERATIONS[name], _Nothing())
         response = kit.ask(method, path, key, **{**options, "json": body})
-        assert response.status_code < 300 or response.status_code == 404, (name, response.text)
+        missing = {404, *ROWS[name].answers}  # the example of a lease is nobody's
+        assert response.status_code < 300 or response.status_code in missing, (name, response.text)
 
 
 class _Nothing:

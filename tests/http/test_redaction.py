@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
 import pytest
 
 from holdfast.http.operation import all_operations
+from holdfast.http.redaction import redacted
 from holdfast.records import Scope
+from holdfast.shown.shapes import TrailEntryData
 from tests.http.kit import CANARY, READ, Kit, store_of
 from tests.http.rows import NAMED, ROWS, Row
 
@@ -26,7 +32,7 @@ def asked(kit, name, row, key, things=None, **headers):
 
 @pytest.mark.spec("TEN-1")
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["memory", "postgres"])
+@pytest.mark.parametrize("kind", ["memory", "postgres", "redis"])
 def test_no_answer_has_a_value(kind, request, tmp_path):
     with Kit(store=store_of(kind, request, tmp_path)) as kit:
         kit.furnish()
@@ -109,3 +115,39 @@ def test_one_who_decides_sees_the_question_and_nothing_else(furnished_kit):
     assert kit.ask("GET", f"/runs/{kit.mine['gate']}", key).status_code == 403
     reader = kit.key(Scope.RUNS_READ)
     assert CANARY not in kit.ask("GET", "/approvals", reader).text
+
+
+@pytest.mark.spec("TEN-1")
+def test_a_bulk_operation_shows_its_numbers_and_not_its_filter():
+    with Kit() as kit:
+        for number in range(3):
+            kit.run(kit.app.start, "shop.quick.v1", key=f"{CANARY} {number}", delay=60)
+        key = kit.key(Scope.RUNS_READ, Scope.RUNS_WRITE)
+        where = {"statuses": ["pending"], "type": "shop.quick.v1"}
+        body = {"verb": "rewind", "where": where, "step": CANARY}
+        run = kit.ask("POST", "/bulk", key, json=body).json()["id"]
+        shown = kit.ask("GET", f"/runs/{run}", key).json()
+        assert (shown["params"], shown["result"]) == ({"verb": "rewind"}, None)
+        kit.work(run)
+        shown = kit.ask("GET", f"/runs/{run}", key).json()
+        assert shown["redacted"] is True
+        assert shown["progress"]["done"] == 3
+        assert shown["result"] == {"done": 0, "refused": {"other reasons": 3}, "left_out": {}}
+        (listed,) = kit.ask("GET", "/bulk", key).json()["items"]
+        assert listed["progress"] == shown["progress"]
+        for path in (f"/runs/{run}", "/bulk", "/runs?type=holdfast.bulk.v1&values=true"):
+            assert CANARY not in kit.ask("GET", path, key).text, path
+        assert CANARY in kit.ask("GET", f"/runs/{run}", kit.key(*READ)).text
+
+
+@pytest.mark.spec("TEN-2")
+def test_a_field_of_the_trail_with_a_known_name_is_shown_only_if_a_store_could_have_written_it():
+    data = {"step": "a", "steps": ["a", "b"], "cost": 3, "by": {"x": CANARY}, "next": [[CANARY]], "x": CANARY}
+    entry = TrailEntryData(
+        seq=1,
+        run=UUID(int=1),
+        type="leased",
+        at=datetime.now(UTC),
+        data=msgspec.Raw(msgspec.json.encode(data)),
+    )
+    assert msgspec.json.decode(redacted(entry).data) == {"step": "a", "steps": ["a", "b"], "cost": 3}

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from .server import HttpApi
 
 EXTRA = (
-    "the HTTP API needs the extra `http` (starlette, uvicorn): pip install '.[http]' in a clone of Holdfast"
+    "the HTTP API needs the extra `http` (jinja2, starlette, uvicorn): "
+    "pip install '.[http]' in a clone of Holdfast"
 )
 
 
@@ -39,6 +40,12 @@ def extra_installed() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        if (error.name or "").partition(".")[0] not in {"starlette", "uvicorn", "anyio"}:
+        if (error.name or "").partition(".")[0] not in {
+            "starlette",
+            "uvicorn",
+            "anyio",
+            "jinja2",
+            "markupsafe",
+        }:
             raise
         raise UsageError(EXTRA) from None

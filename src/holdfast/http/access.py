@@ -8,6 +8,7 @@ in as an operator, under the rules of `check_local`.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
@@ -22,11 +23,13 @@ from holdfast.records import DEFAULT_TENANT, ApiKey, Scope, moment
 from holdfast.world import World
 
 from .problems import Code, Refusal
+from .sessions import Sessions
 
 REMEMBER_SECONDS = 2.0
 AGAIN_SECONDS = 0.1  # a key whose secret does not match is read again, at most so often
 REMEMBERED, UNKNOWN = 10_000, 1_000  # keys, and ids of no key
 LOOKUPS = 8  # reads of keys at once
+STREAM_SECONDS = 4.0  # the session of an open page is read so often: there may be hundreds of them
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 _CHALLENGE = {"www-authenticate": 'Bearer realm="holdfast"'}
@@ -44,6 +47,7 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
     open_runs_max: int | None = None
     expires_at: datetime | None = None
     secret_hash: str = ""  # of the secret that was used: a stream ends with it
+    session: str = ""  # the hash of a session of the pages: a stream ends with it
 
     def has(self, scope: Scope) -> bool:
         """Return True if the caller has the scope."""
@@ -61,6 +65,7 @@ OPEN = Actor(key_id="", name="http", tenant=DEFAULT_TENANT, scopes=frozenset(Sco
 class _Remembered(msgspec.Struct):
     key: ApiKey | None
     read_at: float
+    actors: dict[str, Actor] = {}  # by the hash of the secret: the present one, and perhaps the old one
 
 
 class Access:
@@ -68,10 +73,13 @@ class Access:
 
     def __init__(self, store: Store, world: World, *, is_open: bool) -> None:
         self._store, self._world, self.is_open = store, world, is_open
+        self.sessions = Sessions(store, world)
         self._known: OrderedDict[str, _Remembered] = OrderedDict()
         self._unknown: OrderedDict[str, _Remembered] = OrderedDict()  # guesses push no key out of `_known`
+        # Valid Authorization headers by their SHA-256: the id of the key, what was read of it, the caller.
+        self._headers: dict[bytes, tuple[str, _Remembered, Actor]] = {}
         self._lookups = asyncio.Semaphore(LOOKUPS)
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str, bool], _Bucket] = OrderedDict()  # by key, and urgent
         self._used: set[str] = set()
         self.refused = 0  # requests without a valid key: they are counted, and not stored
 
@@ -80,22 +88,64 @@ class Access:
         said = request.headers.getlist("authorization")
         if self.is_open and not said:
             return OPEN
+        header = hashlib.sha256(said[0].encode("latin-1")).digest() if len(said) == 1 else b""
+        if (known := self._of_header(header)) is not None:
+            return known
         given = api_keys.parse(_bearer(said))
-        key = None if given is None else await self._matching(*given)
-        if key is None:
+        if given is None:
             self.refused += 1
+        found = None if given is None else await self.of_key(given[0], api_keys.secret_hash(given[1]))
+        if found is None:
             raise unauthenticated()
-        self._used.add(key.id)
-        return _actor(key, api_keys.secret_hash(given[1]) if given else "")
+        self._keep_header(header, found)
+        return found
 
-    async def _matching(self, id_: str, secret: str) -> ApiKey | None:
-        """Return the live key with this id and secret. A remembered key that does not match is read again:
-        it may have a new secret by now.
+    def _of_header(self, header: bytes) -> Actor | None:
+        """Return the caller of a header that was valid when its key was read, if that still counts."""
+        id_, remembered, actor = self._headers.get(header, ("", None, None))
+        if remembered is None or self._known.get(id_) is not remembered:
+            return None
+        if remembered.read_at + REMEMBER_SECONDS < self._world.monotonic():
+            return None
+        self._used.add(id_)
+        return actor
+
+    def _keep_header(self, header: bytes, actor: Actor) -> None:
+        """Keep a valid header as long as its key is remembered, unless time alone may end the key or the
+        secret. The key may have been read again meanwhile: then only the record that matched counts.
+        """
+        found = self._known.get(actor.key_id)
+        if found is None or found.key is None or found.actors.get(actor.secret_hash) is not actor:
+            return
+        if found.key.expires_at is None and found.key.secret_hash == actor.secret_hash:
+            if len(self._headers) >= REMEMBERED:
+                self._headers.clear()
+            self._headers[header] = actor.key_id, found, actor
+
+    @property
+    def open_actor(self) -> Actor:
+        """The caller of a server without keys."""
+        return OPEN
+
+    async def of_key(self, id_: str, secret_hash: str) -> Actor | None:
+        """Return the caller with the live key that has this id and secret; None: there is none."""
+        found = await self._matching(id_, secret_hash)
+        if found is None:
+            self.refused += 1
+        else:
+            self._used.add(found.key_id)
+        return found
+
+    async def _matching(self, id_: str, secret_hash: str) -> Actor | None:
+        """Return the caller with the live key that has this id and secret. A remembered key that does not
+        match is read again: it may have a new secret by now.
         """
         for seconds in (REMEMBER_SECONDS, AGAIN_SECONDS):
-            key = await self._key(id_, seconds)
-            if api_keys.matches(key, secret, self._now()):
-                return key
+            found = await self._remembered(id_, seconds)
+            if api_keys.matches_hash(found.key, secret_hash, self._now()) and found.key is not None:
+                if secret_hash not in found.actors:
+                    found.actors[secret_hash] = _actor(found.key, secret_hash)
+                return found.actors[secret_hash]
         return None
 
     async def is_live(self, actor: Actor) -> bool:
@@ -104,14 +154,16 @@ class Access:
         """
         if not actor.key_id:
             return self.is_open
-        key = await self._key(actor.key_id)
-        return api_keys.matches_hash(key, actor.secret_hash, self._now())
+        if actor.session and await self.sessions.find(actor.session, STREAM_SECONDS) is None:
+            return False
+        found = await self._remembered(actor.key_id)
+        return api_keys.matches_hash(found.key, actor.secret_hash, self._now())
 
     def _now(self) -> datetime:
         return moment(self._world.now())
 
-    async def _key(self, id_: str, seconds: float = REMEMBER_SECONDS) -> ApiKey | None:
-        """Return a key as it was at most so many seconds ago; None when there is none."""
+    async def _remembered(self, id_: str, seconds: float = REMEMBER_SECONDS) -> _Remembered:
+        """Return a key as it was at most so many seconds ago, or that there is none."""
         found = self._fresh(id_, seconds)
         if found is None:
             async with self._lookups:
@@ -120,7 +172,7 @@ class Access:
                     read_at = self._world.monotonic()
                     found = _Remembered(await self._store.find_key(id_), read_at)
                     self._remember(id_, found)
-        return found.key
+        return found
 
     def _fresh(self, id_: str, seconds: float) -> _Remembered | None:
         found = self._known.get(id_) or self._unknown.get(id_)
@@ -134,13 +186,17 @@ class Access:
         while len(place) > most:
             place.popitem(last=False)
 
-    def check_rate(self, actor: Actor) -> None:
-        """Refuse a request of a key that has made more of them than its rate allows, in this process."""
+    def check_rate(self, actor: Actor, *, urgent: bool = False) -> None:
+        """Refuse a request of a key that has made more of them than its rate allows, in this process.
+
+        Urgent requests are counted apart, with the same rate: no lease ends because its worker writes much.
+        """
         if actor.rate is None:
             return
-        bucket = self._buckets.get(actor.key_id)
+        counted = actor.key_id, urgent
+        bucket = self._buckets.get(counted)
         if bucket is None or bucket.rate != actor.rate:
-            bucket = self._buckets[actor.key_id] = _Bucket(actor.rate, self._world.monotonic())
+            bucket = self._buckets[counted] = _Bucket(actor.rate, self._world.monotonic())
             while len(self._buckets) > REMEMBERED:
                 self._buckets.popitem(last=False)
         if wait := bucket.wait(self._world.monotonic()):
@@ -177,7 +233,7 @@ def unauthenticated() -> Refusal:
 
 def check_scopes(actor: Actor, scopes: Sequence[Scope]) -> None:
     """Refuse a caller that has none of these scopes."""
-    if scopes and not any(actor.has(one) for one in scopes):
+    if scopes and actor.scopes.isdisjoint(scopes):
         raise Refusal(Code.SCOPE_MISSING, f"this needs the scope {' or '.join(scopes)}")
 
 
@@ -199,7 +255,7 @@ def check_local(request: Request, *, check_host: bool) -> None:
     but the Host is the name of that site. A proxy on this machine may send the requests of everyone.
     """
     host = request.headers.get("host", "")
-    if check_host and _name(host) not in LOOPBACK:
+    if check_host and host_name(host) not in LOOPBACK:
         raise Refusal(Code.HOST_REFUSED)
     if check_host and (passed_on := next((one for one in FORWARDED if one in request.headers), None)):
         detail = (
@@ -207,21 +263,21 @@ def check_local(request: Request, *, check_host: bool) -> None:
         )
         raise Refusal(Code.HOST_REFUSED, detail)
     origin = request.headers.get("origin")
-    if origin is not None and _netloc(origin) != host.lower():
+    if origin is not None and netloc(origin) != host.lower():
         raise Refusal(Code.ORIGIN_REFUSED)
     if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
         raise Refusal(Code.ORIGIN_REFUSED)
 
 
-def _netloc(origin: str) -> str:
-    """Return the host and port of an Origin; empty when it is no URL."""
+def netloc(origin: str) -> str:
+    """Return the host and port of an Origin; empty when it has none."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return ""
 
 
-def _name(host: str) -> str:
+def host_name(host: str) -> str:
     """Return a Host header without its port."""
     name, _, port = host.lower().rpartition(":")
     return (

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
-from starlette.requests import Request
 
 from holdfast.arguments import ALL_TENANTS
 from holdfast.engine.app.client import StartedBy, StoreClient
@@ -22,6 +21,7 @@ from .problems import Code, Refusal
 from .redaction import redacted
 
 if TYPE_CHECKING:
+    from .parsing import Incoming
     from .server import Api
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Page(Shape, Generic[T], frozen=True, kw_only=True):
 class Call:
     """One request. A handler gets it as its first argument."""
 
-    def __init__(self, api: Api, operation: Operation, actor: Actor, request: Request, id_: str) -> None:
+    def __init__(self, api: Api, operation: Operation, actor: Actor, request: Incoming, id_: str) -> None:
         self.api, self.operation, self.actor, self.request, self.id = api, operation, actor, request, id_
         self.status = operation.statuses[0]  # of the answer; a handler may choose another one of its statuses
         self.tenant = actor.tenant
@@ -63,7 +63,8 @@ class Call:
         """
         self.tenant = tenant_for(self.actor, tenant)
         key, most = self.actor.key_id or None, self.actor.open_runs_max
-        caller = StartedBy(self.actor.name, key, most, self.id, self._trace())
+        trace = "" if self.operation.method == "GET" else self._trace()  # only a start needs it
+        caller = StartedBy(self.actor.name, key, most, self.id, trace)
         if self.tenant != ALL_TENANTS:
             return bound_client(self.api.client, self.tenant, caller)
         if one:
@@ -75,13 +76,18 @@ class Call:
         and is nearer. Any other current span belongs to the program around the server, not to the request. A
         bad header is ignored.
         """
-        asked, current = checked(self.request.headers.get("traceparent")), current_traceparent()
+        said, current = self.request.table.first.get(b"traceparent"), current_traceparent()
+        asked = "" if said is None else checked(said.decode("latin-1"))
         return current if not asked or same_trace(asked, current) else asked
 
     @property
     def scope(self) -> Tenant:
         """The tenant of the request as the library names it: ANY for all tenants."""
         return ANY if self.tenant == ALL_TENANTS else self.tenant
+
+    def reaches(self, tenant: str) -> bool:
+        """Return True for a tenant that the request is about."""
+        return self.tenant in {tenant, ALL_TENANTS}
 
     def shown(self, shape: S) -> S:
         """Return the record as the caller may see it."""
@@ -91,11 +97,11 @@ class Call:
         """Return the place that a cursor of this list holds; None without a cursor."""
         if cursor is None:
             return None
-        return self.api.cursors.read(cursor, self.operation.id, self.tenant, _key(where))
+        return self.api.signing.cursors.read(cursor, self.operation.id, self.tenant, _key(where))
 
     def cursor(self, where: Any, last: Sequence[Any]) -> str:
         """Return the cursor of the page after `last`."""
-        return self.api.cursors.make(self.operation.id, self.tenant, _key(where), last)
+        return self.api.signing.cursors.make(self.operation.id, self.tenant, _key(where), last)
 
     def page(self, items: Sequence[T], last: Sequence[Any] | None, where: Any = None) -> Page[T]:
         """Return a page. last: the place of its last row; None: there is no further page."""

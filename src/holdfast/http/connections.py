@@ -7,6 +7,7 @@ closed; when all have a request under way, the new one is refused.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ RESERVE = (
     2 * ACCEPTED_MAX + 56
 )  # files of the store, of the worker, and of connections that are not counted yet
 TELL_SECONDS = 60.0  # between two lines about a full server
+HANDSHAKE_SECONDS = 20.0  # from the connection to the end of the handshake of TLS
 
 
 class Connection(Protocol):
@@ -32,15 +34,59 @@ class Connection(Protocol):
         """End it at once."""
 
 
-class Connections:
-    """The open connections of a server."""
+class Handshake:
+    """A connection whose handshake of TLS has not ended.
 
-    def __init__(self, most: int, world: World) -> None:
-        self.most, self._world = most, world
+    asyncio makes the protocol of a connection inside the task that waits for its handshake, before the first
+    byte. So the task stands for the connection: its end is the end of the handshake, a cancel closes it.
+    """
+
+    def __init__(self, counted: Connections, task: asyncio.Task[Any]) -> None:
+        self._counted, self._task = counted, task
+        self._timer = task.get_loop().call_later(HANDSHAKE_SECONDS, self.drop)
+        task.add_done_callback(self.end)
+
+    def end(self, _: object = None) -> None:
+        """Stop counting it: it has failed, or is a connection from now on."""
+        self._timer.cancel()
+        self._counted.greeted(self)
+
+    def drop(self) -> None:
+        """End it at once."""
+        self._task.cancel()
+
+
+class Connections:
+    """The open connections of a server. handshakes: those of TLS that may be under way beside them."""
+
+    def __init__(self, most: int, world: World, *, handshakes: int = 0) -> None:
+        self.most, self._handshakes, self._world = most, handshakes, world
         self._open: set[Connection] = set()
         self._idle: dict[Connection, None] = {}  # without a request under way, the longest idle first
+        self._greeting: dict[Handshake, None] = {}  # the oldest first
         self._told_at = float("-inf")
         self._turned_away = 0
+
+    def greet(self) -> Handshake | None:
+        """Count the handshake of the connection that this task accepts; the oldest one makes room.
+
+        None: there is no TLS, or the event loop has no such task.
+        """
+        task = asyncio.current_task() if self._handshakes else None
+        if task is None:
+            return None
+        if len(self._greeting) >= self._handshakes:
+            self._tell()
+            oldest = next(iter(self._greeting))
+            self.greeted(oldest)
+            oldest.drop()
+        one = Handshake(self, task)
+        self._greeting[one] = None
+        return one
+
+    def greeted(self, one: Handshake) -> None:
+        """Forget a handshake that has ended."""
+        self._greeting.pop(one, None)
 
     def made(self, one: Connection) -> bool:
         """Count a new connection. Return False when it must be refused."""
@@ -75,9 +121,10 @@ class Connections:
         if now < self._told_at + TELL_SECONDS:
             return
         log.warning(
-            "the server is full: %d connections are open; %d were closed while idle, or refused, to make "
-            "room. A higher limit of open files (ulimit -n) allows more",
+            "the server is full: %d connections are open, %d more begin TLS; %d were closed while idle or in "
+            "the handshake, or refused, to make room. A higher limit of open files (ulimit -n) allows more",
             len(self._open),
+            len(self._greeting),
             self._turned_away,
         )
         self._told_at, self._turned_away = now, 0
@@ -105,6 +152,12 @@ def connections_max() -> int:
         soft = FILES_MAX
     files = min(soft, FILES_MAX)
     return int(max(files - RESERVE, files // 2, 1))
+
+
+def with_handshakes(most: int, world: World) -> Connections:
+    """Return the bounds of a server with TLS: of so many connections, an eighth may be in the handshake."""
+    handshakes = max(1, most // 8)
+    return Connections(max(1, most - handshakes), world, handshakes=handshakes)
 
 
 def streams_within(connections: int) -> Streams:

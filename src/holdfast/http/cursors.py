@@ -20,7 +20,7 @@ from holdfast.errors import UsageError
 
 from .problems import Code, Refusal
 
-CURSOR_MAX = 8_000  # characters: for a gate and a tenant whose names JSON writes with six bytes a character
+CURSOR_MAX = 8_100  # characters: for a gate and a tenant whose names JSON writes with six bytes a character
 _MAC_BYTES = 16
 _LABEL = b"holdfast cursor v1\0"
 

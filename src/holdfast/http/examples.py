@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+_LEASE = {
+    "run": "01890a5d-ac96-774b-bcce-b302099a8057",
+    "fence": 1,
+    "token": "kJ5xT0Vb1m3s",
+}
+_WORKER = {"worker": "shop-1:4711:a3f", "runtime": "go", "types": ["shop.order.v1"], "slots": 10}
 EXAMPLES: Mapping[str, Any] = {
     "start": {"type": "shop.order.v1", "params": {"id": 42}, "labels": {"customer": "7"}},
     "start_many": {
@@ -40,4 +46,25 @@ EXAMPLES: Mapping[str, Any] = {
     "revoke_key": {},
     "bulk": {"verb": "retry", "where": {"type": "shop.%", "statuses": ["failed"]}, "rate": 50},
     "preview": {"verb": "retry", "where": {"type": "shop.%"}},
+    "register_worker": {**_WORKER, "language": "go", "library": "holdfast-go", "version": "0.1.0"},
+    "leave_worker": {"worker": "shop-1:4711:a3f"},
+    "claim": {**_WORKER, "lease_ms": 30000, "wait_ms": 0},
+    "load": {**_LEASE, "after": 17},
+    "heartbeat": {"worker": "shop-1:4711:a3f", "lease_ms": 30000, "leases": [{**_LEASE, "known": 2}]},
+    "states": {"leases": [_LEASE], "wait_ms": 0},
+    "running": {
+        "worker": "shop-1:4711:a3f",
+        "runs": [{**_LEASE, "steps": [{"step": "charge", "attempt": 1, "started_ms": 120.5}]}],
+    },
+    "batch": {
+        "items": [
+            {
+                "op": "checkpoint",
+                **_LEASE,
+                "seq": 1,
+                "started_ms": 3.5,
+                "steps": [{"key": "charge", "output": {"receipt": 7}, "started_ms": 3.7}],
+            }
+        ]
+    },
 }

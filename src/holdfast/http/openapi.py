@@ -1,4 +1,6 @@
-"""The OpenAPI 3.1 document, made from the table of operations and the records that parse the requests."""
+"""The OpenAPI 3.1 documents, of the API and of the worker protocol, made from the table of operations and the
+records that parse the requests.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 import msgspec
 
 from .examples import EXAMPLES
-from .operation import HEADER_NAMES, Body, Operation, all_operations
+from .operation import API, HEADER_NAMES, TAGS, WORKER, Body, Operation, all_operations
 from .problems import CAUSES, Code, Problem
 
 API_VERSION = "1"  # of the API, not of the package: everyone can read this document
@@ -19,6 +21,15 @@ Start runs, read them, watch them live, decide approvals, send events, and opera
 Every request needs an API key: `Authorization: Bearer hf_…`. The tenant is that of the key. Times are RFC
 3339 with a zone, durations are seconds, and costs are numbers. Lists come in pages: pass `next` of a page as
 `cursor` of the next one. Refusals are `application/problem+json` with a stable `code`."""
+WORKER_DESCRIPTION = """\
+The protocol of workers in any language: register, claim runs with a long poll, keep their leases with
+heartbeats, and write what they have done in batches.
+
+Every request needs an API key with the scope `work`: `Authorization: Bearer hf_…`, and the header
+`Holdfast-Protocol: 1`. A worker gets the runs of the key's tenant. Durations are milliseconds; times of a
+lease are milliseconds since its claim. Unknown fields are ignored. Refusals are `application/problem+json`
+with a stable `code`."""
+_TITLES = {API: ("Holdfast", DESCRIPTION), WORKER: ("Holdfast worker protocol", WORKER_DESCRIPTION)}
 _WHERE = {"path": "path", "query": "query", "headers": "header"}
 # Codes that an operation may answer with, besides those that its parts bring.
 _ALWAYS = (Code.HEAD_TOO_LARGE, Code.INTERNAL, Code.STORE_UNAVAILABLE)
@@ -32,9 +43,10 @@ _WITH_BODY = (
 )  # fmt: skip
 
 
-def document(root_path: str = "") -> dict[str, Any]:
-    """Return the document for a server that is mounted at this path."""
-    operations = [one for one in all_operations().values() if not one.hidden]
+def document(root_path: str = "", part: str = API) -> dict[str, Any]:
+    """Return the document of one part for a server that is mounted at this path."""
+    operations = [one for one in all_operations().values() if not one.hidden and one.part == part]
+    title, description = _TITLES[part]
     types = {one for operation in operations for one in _types(operation)}
     ordered = sorted(types, key=str)
     schemas, components = msgspec.json.schema_components(ordered, ref_template=REF)
@@ -45,14 +57,16 @@ def document(root_path: str = "") -> dict[str, Any]:
     found = {
         "openapi": "3.1.0",
         "info": {
-            "title": "Holdfast",
+            "title": title,
             "version": API_VERSION,
-            "description": DESCRIPTION,
+            "description": description,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": root_path or "/"}],
         "security": [{"key": []}],
-        "tags": [{"name": tag} for tag in dict.fromkeys(one.tag for one in operations)],
+        "tags": [
+            {"name": tag, "description": TAGS[tag]} for tag in dict.fromkeys(one.tag for one in operations)
+        ],
         "paths": paths,
         "components": {
             "securitySchemes": {
@@ -65,14 +79,19 @@ def document(root_path: str = "") -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)  # the prefix of a mounted API may be part of the request
-def document_bytes(root_path: str) -> bytes:
+def document_bytes(root_path: str, part: str = API) -> bytes:
     """Return the document as JSON."""
-    return msgspec.json.encode(document(root_path))
+    return msgspec.json.encode(document(root_path, part))
 
 
 def _types(operation: Operation) -> list[Any]:
-    kept = [type_ for name, type_ in operation.takes.items() if name == "body"]
+    kept = [] if "body" not in operation.takes else [_body(operation)]
     return [*kept, *([] if operation.answer is None else [operation.answer]), Problem]
+
+
+def _body(operation: Operation) -> Any:
+    """Return the body of an operation as the document shows it."""
+    return getattr(operation.takes["body"], "shape", operation.takes["body"])
 
 
 def _described(operation: Operation, known: dict[Any, Any]) -> dict[str, Any]:
@@ -90,10 +109,10 @@ def _described(operation: Operation, known: dict[Any, Any]) -> dict[str, Any]:
     if parameters := _parameters(operation):
         found["parameters"] = parameters
     if "body" in operation.takes:
-        content: dict[str, Any] = {"schema": known[operation.takes["body"]]}
+        content: dict[str, Any] = {"schema": known[_body(operation)]}
         if operation.id in EXAMPLES:
             content["example"] = EXAMPLES[operation.id]
-        needed = any(one.required for one in msgspec.structs.fields(operation.takes["body"]))
+        needed = any(one.required for one in msgspec.structs.fields(_body(operation)))
         found["requestBody"] = {"required": needed, "content": {"application/json": content}}
     found["responses"] = _responses(operation, known)
     return found
@@ -181,7 +200,9 @@ def codes_of(operation: Operation) -> list[Code]:
         (id_ in {"start", "start_many", "rerun"}, (Code.OPEN_RUNS_LIMIT,)),
         (id_ == "emit", (Code.RUN_NOT_FOUND, Code.ILLEGAL_MOVE)),
         (operation.streams, (Code.STREAMS_LIMIT, Code.SHUTTING_DOWN)),
-        (id_ == "result", (Code.STREAMS_LIMIT,)),
+        (id_ in {"result", "claim", "states", "register_worker"}, (Code.STREAMS_LIMIT,)),
+        (operation.part == WORKER, (Code.PROTOCOL_VERSION,)),
+        (id_ == "load", (Code.LEASE_LOST, Code.UNREADABLE)),
         ("cursor" in query, (Code.BAD_CURSOR,)),
         (id_ == "readyz", (Code.SHUTTING_DOWN,)),
     ]

@@ -44,16 +44,34 @@ class Operation(NamedTuple):
     streams: bool  # it can answer with text/event-stream
     text: str  # the media type of an answer that is no JSON; empty: it is JSON
     hidden: bool  # not in the OpenAPI document
+    part: str  # one of PARTS: the document that describes it
+    urgent: bool  # a large body of it does not wait for large bodies of others
 
 
+API, WORKER = PARTS = ("api", "worker")  # the API for people and programs, and the protocol of workers
 BODY_BYTES = 64 * 1024  # the largest body of an operation that takes no value of a user
 OPERATIONS: dict[str, Operation] = {}
-# The order of the docs pages. A new tag is added here.
-TAGS = (
-    "Start", "Runs", "Events", "Moves", "Approvals", "Bulk", "Schedules", "Outbox", "Metrics", "Keys",
-    "Operators", "Health",
-)  # fmt: skip
-HEADER_NAMES = {"idempotency_key": "Idempotency-Key", "last_event_id": "Last-Event-ID"}
+# The order of the docs pages, and what each part is about. A new tag is added here.
+TAGS = {
+    "Start": "Start one run or many, once for each key.",
+    "Runs": "Read runs with their steps, trails, results and explanations.",
+    "Events": "Send events to runs that wait for them.",
+    "Moves": "Cancel, pause, resume, rewind, retry, delete and restore a run.",
+    "Approvals": "Read and decide the gates that wait for a person.",
+    "Bulk": "Move every run that a filter matches, at a pace.",
+    "Schedules": "Start runs at times: by cron or in intervals.",
+    "Outbox": "Messages on their way to sinks, and those that could not be delivered.",
+    "Metrics": "Counts, rates and the scaling signal.",
+    "Keys": "API keys and the audit log.",
+    "Operators": "Registry, limits, webhooks and workers of the whole store.",
+    "Workers": "The protocol of workers in any language.",
+    "Health": "Whether the process and its store answer.",
+}
+HEADER_NAMES = {
+    "idempotency_key": "Idempotency-Key",
+    "last_event_id": "Last-Event-ID",
+    "holdfast_protocol": "Holdfast-Protocol",
+}
 METHODS = ("GET", "POST", "PUT", "DELETE")
 
 
@@ -85,6 +103,8 @@ def operation(
     streams: bool = False,
     text: str = "",
     hidden: bool = False,
+    part: str = API,
+    urgent: bool = False,
 ) -> Callable[[H], H]:
     """Add a function to the table. audited: by default every method but GET."""
 
@@ -110,6 +130,8 @@ def operation(
             streams=streams,
             text=text,
             hidden=hidden,
+            part=part,
+            urgent=urgent,
         )
         return handler
 
@@ -135,5 +157,5 @@ def scope_words(one: Operation, mark: str) -> str:
 def operations_by_tag() -> dict[str, list[Operation]]:
     """Return the operations that people read about, by tag: the most common tags first, then reads first."""
     shown = [one for one in all_operations().values() if not one.hidden]
-    shown.sort(key=lambda one: (TAGS.index(one.tag), one.path, METHODS.index(one.method)))
+    shown.sort(key=lambda one: (one.path, METHODS.index(one.method)))
     return {tag: [one for one in shown if one.tag == tag] for tag in TAGS}

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
 from holdfast.bounds import DEPTH_MAX
@@ -25,33 +27,84 @@ from holdfast.errors import HoldfastError
 from holdfast.escaping import escaped
 from holdfast.roundtrip import deeper, repeated_key
 from holdfast.threads.collector import paused
+from holdfast.wire import nulls
 from holdfast.world import World
 
 from .operation import Body, Operation, Query
 from .problems import Code, FieldError, Refusal
 
+T = TypeVar("T")
+
 BODY_SECONDS = 30.0  # a body must have arrived within this time
 REST_SECONDS, REST_BYTES = 1.0, 8 * 2**20  # a body that is not wanted is thrown away, up to here
 LARGE_BYTES = 64 * 1024
 PARSED_AT_ONCE = 2  # bodies above LARGE_BYTES, and their values, are read in a thread: so many at once
+URGENT_AT_ONCE = 1  # the same, for heartbeats: they never wait for batches
 QUERY_FIELDS = 100
 ENVELOPE_LEVELS = 4  # levels of a body around a value
-_ABOUT_BODY = frozenset({b"transfer-encoding", b"content-length", b"expect"})
+# Extensions of ASGI, of our own server.
+WHOLE = "holdfast.whole"  # the whole body has come
+AT_ONCE = "holdfast.at_once"  # sends a whole answer with one write
 _PATH = re.compile(r" - at `\$?\.?(?P<path>[^`]*)`$")
 _TOO_DEEP = f"the body is nested deeper than {DEPTH_MAX} levels"
 
 
-class Incoming:
-    """The body of a request as it arrives; it knows whether all of it has come."""
+class HeaderTable(Headers):
+    """The headers of a request in a dict. Starlette goes through the whole list for each of them.
+
+    `first`: the first value of each header, as bytes. `has_repeated`: some header is there twice.
+    """
+
+    def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
+        listed = list(raw)  # ASGI permits any iterable, which may be read once only
+        super().__init__(raw=listed)
+        self.first = dict(listed)  # names are in lower case, as ASGI says
+        self.has_repeated = len(self.first) < len(listed)
+        if self.has_repeated:
+            self.first = dict(reversed(listed))
+
+    def __contains__(self, name: Any) -> bool:
+        return name.lower().encode("latin-1") in self.first
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the first value of a header."""
+        found = self.first.get(name.lower().encode("latin-1"))
+        return default if found is None else found.decode("latin-1")
+
+    def getlist(self, name: str) -> list[str]:
+        """Return all values of a header."""
+        if self.has_repeated:
+            return super().getlist(name)
+        found = self.first.get(name.lower().encode("latin-1"))
+        return [] if found is None else [found.decode("latin-1")]
+
+
+class Incoming(Request):
+    """A request as it arrives; it knows whether all of its body has come."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        names = {name: value for name, value in scope["headers"] if name in _ABOUT_BODY}
-        self.is_complete = b"transfer-encoding" not in names and names.get(b"content-length", b"0") == b"0"
-        self._is_asked_for = b"expect" in names  # the client sends the body only when it is read
-        self._receive = receive
+        super().__init__(scope, receive)
+        self.table = HeaderTable(scope["headers"])
+        self.size = 0  # bytes of the body that have been read
+        first = self.table.first
+        self.is_complete = b"transfer-encoding" not in first and first.get(b"content-length", b"0") == b"0"
 
-    async def __call__(self) -> Message:
-        """Return the next message of the request."""
+    @property
+    def headers(self) -> HeaderTable:
+        """The headers."""
+        return self.table
+
+    @property
+    def has_come(self) -> bool:
+        """True when our own server has the whole body already."""
+        return WHOLE in self.scope.get("extensions", ())
+
+    @property
+    def receive(self) -> Receive:
+        """The function that returns the next message."""
+        return self._next  # not kept in the request: a cycle of references would be left to the collector
+
+    async def _next(self) -> Message:
         message = await self._receive()
         self.is_complete = self.is_complete or not message.get("more_body", False)
         return message
@@ -61,11 +114,11 @@ class Incoming:
 
         A client that still sends while the connection is closed may never see the answer.
         """
-        size = 0
+        size, is_asked_for = 0, "expect" in self.table  # the client sends the body only when it is read
         with suppress(TimeoutError):
             async with asyncio.timeout(REST_SECONDS):
-                while not self.is_complete and not self._is_asked_for and size <= REST_BYTES:
-                    size += len((await self()).get("body", b""))
+                while not self.is_complete and not is_asked_for and size <= REST_BYTES:
+                    size += len((await self._next()).get("body", b""))
         return self.is_complete
 
 
@@ -74,21 +127,37 @@ class Bodies:
 
     def __init__(self, world: World) -> None:
         self._world, self._at_once = world, asyncio.Semaphore(PARSED_AT_ONCE)
+        self._urgent = asyncio.Semaphore(URGENT_AT_ONCE)
 
-    async def read(self, request: Request, operation: Operation) -> Any:
+    async def read(self, request: Incoming, operation: Operation) -> Any:
         """Read and parse the body. An operation whose body has only optional fields takes a request without
         one.
         """
         wanted = operation.takes.get("body", NoBody)
-        if "content-type" in request.headers:
+        is_checked = b"content-type" in request.table.first
+        if is_checked:
             _check_type(request)
-        text = await _read(request, operation)
-        if text:
+        text = await read_bytes(request, operation.body_bytes)
+        request.size = len(text)
+        if text and not is_checked:
             _check_type(request)
         if len(text) <= LARGE_BYTES:
             return parsed_body(text or b"{}", wanted)
-        async with self._at_once:
-            return await self._world.thread(parsed_body, text, wanted, separate=True)
+        return await self.apart(len(text), parsed_body, text, wanted, urgent=operation.urgent)
+
+    async def apart(self, size: int, work: Callable[..., T], *args: Any, urgent: bool = False) -> T:
+        """Call a function that reads so many bytes: in a thread, if they are many. urgent: a heartbeat."""
+        if size <= LARGE_BYTES:
+            return work(*args)
+        async with self._urgent if urgent else self._at_once:
+            return await self._world.thread(work, *args, separate=True)
+
+    async def value(self, given: bytes, what: str) -> Any:
+        """Return one large value of a caller, as `values` does, or raise its error."""
+        (found,) = await self.values([given], what)
+        if isinstance(found, HoldfastError):
+            raise found
+        return found
 
     async def values(self, given: Sequence[bytes], what: str) -> list[Any | HoldfastError]:
         """Return values of callers, or the error of each. Many bytes are checked in a thread; a large value
@@ -129,29 +198,39 @@ def _repeated(text: bytes) -> str | None:
         return repeated_key(text)
 
 
-async def _read(request: Request, operation: Operation) -> bytes:
-    """Read the body, at most as many bytes as the operation takes."""
-    most = operation.body_bytes
-    said = request.headers.get("content-length", "")
-    if said.isascii() and said.isdigit() and int(said[:19]) > most:
+async def read_bytes(request: Incoming, most: int) -> bytes:
+    """Read the body, at most so many bytes."""
+    said = request.table.first.get(b"content-length", b"")
+    if said.isdigit() and int(said[:19]) > most:
         raise _too_large(most)
-    parts, size = [], 0
+    if request.has_come:
+        return await _parts(request, most)
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
-                size += len(part)
-                if size > most:
-                    raise _too_large(most)
-                parts.append(part)
+            return await _parts(request, most)
     except TimeoutError:
         detail = f"the body has not arrived within {BODY_SECONDS:g} s"
         raise Refusal(Code.BODY_TOO_SLOW, detail, headers={"connection": "close"}) from None
-    except ClientDisconnect:
-        raise Refusal(Code.BODY_TOO_SLOW, "the client has closed the connection") from None
-    return b"".join(parts)
 
 
-def _check_type(request: Request) -> None:
+async def _parts(request: Incoming, most: int) -> bytes:
+    parts, size, more = list[bytes](), 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise Refusal(Code.BODY_TOO_SLOW, "the client has closed the connection")
+        part, more = message.get("body", b""), message.get("more_body", False)
+        size += len(part)
+        if size > most:
+            raise _too_large(most)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _check_type(request: Incoming) -> None:
+    first = request.table.first
+    if first.get(b"content-type") == b"application/json" and b"content-encoding" not in first:
+        return
     said = request.headers.get("content-type", "")
     media, _, rest = said.partition(";")
     if media.strip().lower() != "application/json":
@@ -169,12 +248,13 @@ def _too_large(most: int) -> Refusal:
     )
 
 
-def parsed_body(text: bytes, wanted: type) -> Any:
-    """Return the record of a body."""
-    if deeper(text, DEPTH_MAX + ENVELOPE_LEVELS):
+def parsed_body(text: bytes, wanted: type, *, strict: bool = True) -> Any:
+    """Return the record of a body. strict: False takes texts for numbers too, as forms send them."""
+    if deeper(text, DEPTH_MAX + getattr(wanted, "levels", ENVELOPE_LEVELS)):
         raise Refusal(Code.BAD_JSON, _TOO_DEEP)
     try:
-        found: Any = msgspec.json.decode(text, type=wanted)
+        takes_null = getattr(wanted, "takes_null", False)
+        found: Any = nulls.read(text, wanted) if takes_null else _decoder(wanted, strict).decode(text)
     except msgspec.ValidationError as error:
         raise _bad_value(error, "body") from None
     except msgspec.DecodeError as error:
@@ -188,6 +268,12 @@ def parsed_body(text: bytes, wanted: type) -> Any:
     if (key := _repeated(text)) is not None:
         raise Refusal(Code.BAD_JSON, f"the body has the key {clipped(key)} twice in one object")
     return found
+
+
+@cache
+def _decoder(wanted: type, strict: bool) -> msgspec.json.Decoder[Any]:  # noqa: FBT001 - for the cache
+    """Return the decoder of a body: to make one costs as much as to decode a small body."""
+    return msgspec.json.Decoder(wanted, strict=strict)
 
 
 def parsed_query(request: Request, wanted: type) -> Any:
@@ -212,7 +298,7 @@ def parsed_query(request: Request, wanted: type) -> Any:
             raise _field(name, "it is given twice")
         else:
             fields[name] = value
-    found = _converted(fields, wanted, "query")
+    found = converted(fields, wanted, "query")
     if not raw:
         _WITHOUT_QUERY[wanted] = found
     return found
@@ -220,30 +306,38 @@ def parsed_query(request: Request, wanted: type) -> Any:
 
 def parsed_path(params: Mapping[str, Any], wanted: type) -> Any:
     """Return the record of the path parameters."""
-    return _converted(params, wanted, "path")
+    return converted(params, wanted, "path")
 
 
-def parsed_headers(request: Request, wanted: type) -> Any:
+def parsed_headers(request: Incoming, wanted: type) -> Any:
     """Return the record of headers; `idempotency_key` is the header Idempotency-Key."""
     fields: dict[str, str] = {}
-    for name in wanted.__struct_fields__:  # type: ignore[attr-defined]
-        said = request.headers.getlist(name.replace("_", "-"))
-        if len(said) > 1:
-            raise _field(name.replace("_", "-"), "the header is given twice")
-        if said:
-            fields[name] = _text(name, said[0])
-    return _converted(fields, wanted, "header")
+    table = request.table
+    for field, header in _header_names(wanted):
+        if table.has_repeated and len(table.getlist(header)) > 1:
+            raise _field(header, "the header is given twice")
+        if (said := table.first.get(header.encode())) is not None:
+            fields[field] = _text(header, said)
+    return converted(fields, wanted, "header")
 
 
-def _text(name: str, value: str) -> str:
-    """Return a header as text. ASGI gives headers as Latin-1; clients send UTF-8."""
+@cache
+def _header_names(wanted: type) -> list[tuple[str, str]]:
+    """Return the fields of a record, each with the name of its header."""
+    names: Sequence[str] = wanted.__struct_fields__  # type: ignore[attr-defined]
+    return [(name, name.replace("_", "-")) for name in names]
+
+
+def _text(header: str, value: bytes) -> str:
+    """Return the value of a header as text: clients send UTF-8."""
     try:
-        return value.encode("latin-1").decode()
+        return value.decode()
     except UnicodeError:
-        raise _field(name.replace("_", "-"), "the header is not UTF-8") from None
+        raise _field(header, "the header is not UTF-8") from None
 
 
-def _converted(fields: Mapping[str, Any], wanted: type, where: str) -> Any:
+def converted(fields: Mapping[str, Any], wanted: type, where: str) -> Any:
+    """Return the record of texts."""
     try:
         found: Any = msgspec.convert(fields, wanted, strict=False)
     except msgspec.ValidationError as error:
@@ -251,9 +345,10 @@ def _converted(fields: Mapping[str, Any], wanted: type, where: str) -> Any:
     except (ValueError, OverflowError, RecursionError) as error:
         raise Refusal(Code.BAD_VALUE, f"the {where} cannot be read: {_said(error)}") from None
     for name in fields:
-        if getattr(found, name, "") is None:  # the text `null` was taken for no value: a filter would be lost
+        value = getattr(found, name, "")
+        if value is None:  # the text `null` was taken for no value: a filter would be lost
             raise _field(f"{where}.{name}", "null is not a value: leave the field out")
-        if isinstance(getattr(found, name, None), datetime) and "T" not in str(fields[name]).upper():
+        if isinstance(value, datetime) and "T" not in str(fields[name]).upper():
             raise _field(f"{where}.{name}", "write a time as in 2026-01-31T12:00:00Z")  # not 0.5
     return found
 
@@ -266,12 +361,13 @@ def _types(wanted: type) -> dict[str, bool]:
     """Return the fields of a record, and whether each may be repeated."""
     if wanted not in _REPEATED:
         hints = get_type_hints(wanted)
-        _REPEATED[wanted] = {name: _is_list(hint) for name, hint in hints.items()}
+        _REPEATED[wanted] = {name: is_list(hint) for name, hint in hints.items()}
     return _REPEATED[wanted]
 
 
-def _is_list(hint: Any) -> bool:
-    return get_origin(hint) in {tuple, list} or any(_is_list(one) for one in get_args(hint))
+def is_list(hint: Any) -> bool:
+    """Return True for a type that holds a list."""
+    return get_origin(hint) in {tuple, list} or any(is_list(one) for one in get_args(hint))
 
 
 def _bad_value(error: msgspec.ValidationError, where: str) -> Refusal:

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.escaping import escaped
+from holdfast.world import World
 
 PROBLEMS_PAGE = "/docs/problems"
 DETAIL_MAX = 2_000  # characters of a sentence, whatever the values in it are
@@ -39,6 +40,8 @@ class Code(StrEnum):
     CONFLICT = "conflict"
     ILLEGAL_MOVE = "illegal-move"
     KEY_REUSED = "key-reused"
+    LEASE_LOST = "lease-lost"
+    RUN_BUSY = "run-busy"
     TOO_LARGE = "too-large"
     NOT_JSON = "not-json"
     HEAD_TOO_LARGE = "head-too-large"
@@ -46,6 +49,8 @@ class Code(StrEnum):
     BAD_CURSOR = "bad-cursor"
     WORKFLOW_NOT_FOUND = "workflow-not-found"
     UNREADABLE = "unreadable"
+    UNKNOWN_OPERATION = "unknown-operation"
+    PROTOCOL_VERSION = "protocol-version"
     RATE_LIMIT = "rate-limit"
     OPEN_RUNS_LIMIT = "open-runs-limit"
     STREAMS_LIMIT = "streams-limit"
@@ -120,6 +125,19 @@ CAUSES: Mapping[Code, Cause] = {
         "The idempotency key belongs to another start",
         "A run with this key exists, and has another type or other params; `run` is its id.",
     ),
+    Code.LEASE_LOST: Cause(
+        409,
+        "The worker does not hold the run",
+        "Nothing was changed: the lease has ended, the run was taken over or cancelled (`run_status`), or "
+        "the token is not that of this run and fence. The worker stops the run and sends nothing more for "
+        "it.",
+    ),
+    Code.RUN_BUSY: Cause(
+        409,
+        "Another session holds the run's row",
+        "Nothing was changed. The worker sends the same item again.",
+        retryable=True,
+    ),
     Code.TOO_LARGE: Cause(413, "The body or a value in it is too large", "`detail` names the limit."),
     Code.NOT_JSON: Cause(
         415, "The body must be application/json", "Content-Encoding is not supported either."
@@ -139,6 +157,14 @@ CAUSES: Mapping[Code, Cause] = {
     ),
     Code.UNREADABLE: Cause(
         422, "A stored value cannot be decrypted here", "The server lacks the key of the app that wrote it."
+    ),
+    Code.UNKNOWN_OPERATION: Cause(
+        422, "The server does not know this operation of a batch", "`detail` names the operations."
+    ),
+    Code.PROTOCOL_VERSION: Cause(
+        422,
+        "The server does not speak this version of the worker protocol",
+        "The header Holdfast-Protocol has another version than `detail` says.",
     ),
     Code.RATE_LIMIT: Cause(
         429, "The API key makes too many requests", "Wait for `Retry-After` seconds.", retryable=True
@@ -176,7 +202,7 @@ CAUSES: Mapping[Code, Cause] = {
     ),
     Code.SERVER_FULL: Cause(
         503,
-        "The server has too many connections",
+        "The server has too many connections, or too many large bodies",
         "Nothing was done. Send the request again later, or to another server.",
         retryable=True,
     ),
@@ -316,3 +342,8 @@ def extras(refusal: Refusal) -> dict[str, Any]:
     after = refusal.retry_after_seconds if refusal.is_retryable else None
     more = {} if after is None else {"retry-after": str(max(1, -(-int(after * 1000) // 1000)))}
     return {**refusal.headers, **more}
+
+
+def request_id(world: World) -> str:
+    """Make the id of a request, for logs and the audit log. It need not be hard to guess."""
+    return f"{world.now():016x}{int(world.chance() * 2**64):016x}"

@@ -8,15 +8,17 @@ bounded in `parsing`, its size by each operation.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from holdfast.world import RealWorld
 
 from .connections import Connections
-from .problems import PROBLEMS_PAGE, Code, Refusal, encoded
+from .parsing import AT_ONCE, LARGE_BYTES, WHOLE
+from .problems import PROBLEMS_PAGE, Code, Refusal, encoded, request_id
 from .streams import ABORT
 
 HEAD_BYTES = 32 * 1024  # of the address and all headers
@@ -40,10 +42,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._close_timer: asyncio.TimerHandle | None = None
+        self._handshake = None if self.open_connections is None else self.open_connections.greet()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the head of the first request."""
         super().connection_made(transport)
+        if self._handshake is not None:
+            self._handshake.end()
         if self.open_connections is not None and not self.open_connections.made(self):
             self._answer(b"503 Service Unavailable", Code.SERVER_FULL)
             return
@@ -106,6 +111,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if size > HEAD_BYTES:
             self.app = _refused  # for good: the answer closes the connection
         super().on_headers_complete()
+        self.scope["extensions"][AT_ONCE] = {"call": _sent_at_once}
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body."""
@@ -116,6 +122,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Be ready for the head of the next request."""
         super().on_message_complete()
         self._in_head, self._head_bytes = True, 0
+        self.scope["extensions"][WHOLE] = {}
 
     def on_response_complete(self) -> None:
         """End an answer. The rest of a body that nobody has read ends the connection."""
@@ -186,6 +193,39 @@ class BoundedProtocol(HttpToolsProtocol):
             self._close()
 
 
+def _sent_at_once(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+    """Send a whole answer with one write; uvicorn makes two, and a write costs more than most of the rest.
+
+    Return False for an answer that uvicorn has to send: to HEAD, on a connection that ends with it, to a
+    client that takes too little, through a middleware that wants to see it, or with a body that is large:
+    it would be copied.
+    """
+    cycle = getattr(send, "__self__", None)
+    if not isinstance(cycle, RequestResponseCycle) or cycle.disconnected or cycle.response_started:
+        return False
+    if len(body) > LARGE_BYTES or cycle.flow.write_paused or cycle.scope["method"] == "HEAD":
+        return False
+    if not cycle.keep_alive or _asks_to_close(cycle.scope["headers"]):
+        return False
+    parts = [STATUS_LINE[status]]
+    for name, value in (*cycle.default_headers, *headers):
+        if name == b"connection":
+            return False
+        parts += (name, b": ", value, b"\r\n")
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = cycle.chunked_encoding = False
+    cycle.transport.write(b"".join((*parts, b"\r\n", body)))
+    cycle.message_event.set()
+    cycle.on_response()
+    return True
+
+
+def _asks_to_close(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Return True if the client wants the connection to end. Old versions of uvicorn do not look at this."""
+    said = (value for name, value in headers if name == b"connection")
+    return any(token.strip().lower() == b"close" for value in said for token in value.split(b","))
+
+
 async def _refused(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - of every ASGI application
     body, headers = _problem()
     await send({"type": "http.response.start", "status": 431, "headers": headers})
@@ -194,7 +234,7 @@ async def _refused(scope: Scope, receive: Receive, send: Send) -> None:  # noqa:
 
 def _problem(code: Code = Code.HEAD_TOO_LARGE) -> tuple[bytes, list[tuple[bytes, bytes]]]:
     """Return the body and the headers of the refusal."""
-    id_ = _WORLD.uuid7().hex
+    id_ = request_id(_WORLD)
     body = encoded(Refusal(code).problem(id_, PROBLEMS_PAGE))
     return body, [
         (b"content-type", b"application/problem+json"),

@@ -1,7 +1,8 @@
 """Redaction: records for a reader that lacks the scope `payloads.read`, without values of users.
 
 Left out are params, results, outputs, payloads, questions, progress, and what errors say. What happened, when
-and to which step stays: kinds and types of errors, statuses, names, labels, times and costs.
+and to which step stays: kinds and types of errors, statuses, names, labels, times and costs. Of a bulk
+operation its progress, its verb and the numbers of its report stay too: they are the engine's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
+from holdfast.engine.bulk.asked import BULK_TYPE, bulk_numbers, bulk_verb
 from holdfast.records.unreadable import read_object
 from holdfast.shown.shapes import (
     NULL,
@@ -32,7 +34,7 @@ S = TypeVar("S", bound=Shape)
 
 # Fields of trail rows that hold no value of a user.
 TRAIL_FIELDS = frozenset({
-    "approved", "attempt", "budget", "by", "child", "children", "cost", "crashes", "delay_seconds", "due_at",
+    "approved", "attempt", "budget", "by", "child", "children", "cost", "crashes", "delay", "due_at",
     "fence", "forgotten", "kind", "max_attempts", "next", "origin", "priority", "reason", "run_at",
     "schedule", "seq", "started_at", "status", "step", "steps", "timed_out", "topic", "type", "until",
     "worker",
@@ -63,8 +65,22 @@ def redacted(shape: S) -> S:
         case _:
             pass
     if isinstance(shape, RunData):
-        changes |= {"last_error": None, "fingerprint": None, "progress": NULL}
+        changes |= {"last_error": None, "fingerprint": None, "progress": NULL, **_of_bulk(shape)}
     return msgspec.structs.replace(shape, **changes, redacted=True) if changes else shape
+
+
+def _of_bulk(run: RunData) -> dict[str, Any]:
+    """Return the values of a bulk operation that are the engine's: not its filter, nor names of steps. Of
+    another run there are none.
+    """
+    if run.type != BULK_TYPE:
+        return {}
+    kept: dict[str, Any] = {"progress": run.progress}
+    for name, read in (("params", bulk_verb), ("result", bulk_numbers)):
+        value = getattr(run, name, UNSET)
+        if value is not UNSET and bytes(value) != b"null":
+            kept[name] = msgspec.Raw(msgspec.json.encode(read(read_object(bytes(value)))))
+    return kept
 
 
 def _error(error: ErrorData | None) -> ErrorData | None:

@@ -28,6 +28,7 @@ class PathTable(Generic[T]):
 
     def __init__(self, values: Mapping[str, T]) -> None:
         self._root: _Node[T] = _Node()
+        self._fixed = {template: value for template, value in values.items() if "{" not in template}
         for template, value in values.items():
             node, names = self._root, []
             for segment in template.split("/")[1:]:
@@ -41,6 +42,8 @@ class PathTable(Generic[T]):
 
     def find(self, path: str) -> tuple[T, dict[str, str]] | None:
         """Return the value of an encoded path, and its decoded parameters; None when there is none."""
+        if (fixed := self._fixed.get(path)) is not None:
+            return fixed, {}
         segments = path.split("/")[1:]
         if len(segments) > SEGMENTS_MAX:
             return None
@@ -72,5 +75,8 @@ def encoded_path(scope: Scope) -> str:
     """Return the path as it was sent, without the prefix that the API is mounted at."""
     raw: Any = scope.get("raw_path")
     path = quote(scope["path"]) if raw is None else raw.partition(b"?")[0].decode("latin-1")
-    root = quote(scope.get("root_path", ""))
-    return path[len(root) :] if root and path.startswith(f"{root}/") else path
+    root = scope.get("root_path", "")
+    if not root:
+        return path
+    root = quote(root)
+    return path[len(root) :] if path.startswith(f"{root}/") else path

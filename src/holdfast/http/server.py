@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -14,24 +14,30 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from holdfast import api_keys
 from holdfast.contract import AUDIT_BATCH
 from holdfast.engine.app.client import StoreClient
 from holdfast.engine.live.live import Live
 from holdfast.errors import HoldfastError, StoreError, Unavailable
 from holdfast.escaping import escaped
 from holdfast.records import ANY
+from holdfast.wire.answers import PROTOCOL
 
 from . import parsing
 from .access import OPEN, Access, Actor, check_local, check_scopes
 from .audit import Audit
 from .call import Call
-from .cursors import Cursors
-from .limits import Streams
-from .operation import Operation, all_operations
-from .problems import PROBLEMS_PAGE, Code, Refusal, encoded, extras, refusal_of
+from .json_answer import HEADERS, JsonAnswer
+from .limits import Counted, LargeBodies, Streams
+from .operation import WORKER, Operation, all_operations
+from .pages.frame import Pages
+from .pages.latency import Latencies
+from .pages.settings import PageSettings
+from .problems import PROBLEMS_PAGE, Code, Refusal, encoded, extras, refusal_of, request_id
 from .routing import PathTable, encoded_path
+from .signing import Signing
 from .streams import EventStream
+from .work.keeping import Ring
+from .work.work import Work
 
 log = logging.getLogger("holdfast.http")
 
@@ -39,12 +45,8 @@ UPKEEP_SECONDS = 1.0  # a revoked key's streams end within this time and access.
 READY_SECONDS = 5.0
 TELL_SECONDS = 60.0  # between two lines about requests without a valid key
 ROUNDS = 5  # of upkeep, between two looks at rarer things
-HEADERS = {
-    "cache-control": "no-store",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-}
+
+_VERSION = (b"holdfast-protocol", b"%d" % PROTOCOL)
 
 
 class Api:
@@ -58,6 +60,7 @@ class Api:
         check_host: bool = False,
         until_keys: bool = False,
         streams: Streams | None = None,
+        ring: Ring | None = None,
     ) -> None:
         self.client, self.store, self.world = client, client.store, client.world
         self.access = Access(client.store, client.world, is_open=is_open)
@@ -65,32 +68,27 @@ class Api:
         self.audit = Audit(client.store, client.world)
         self.streams = streams or Streams()
         self.bodies = parsing.Bodies(client.world)
+        # Heartbeats are counted apart: no lease ends because others send large batches.
+        self.large_bodies, self.urgent_bodies = LargeBodies(), LargeBodies()
         self.live = Live(client.store, client.world)
+        self.latencies = Latencies(client.store)
+        self.signing = Signing(client.store, client.world)
+        self.work = Work(client.store, client.world, self.signing, ring)
         self.stopping = False
+        self.on_stop: list[Callable[[], None]] = []  # functions that end what others have begun with it
         self._looked_at, self._told_at = float("-inf"), client.world.monotonic()
-        self._cursors: Cursors | None = None
         self._upkeep: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
 
-    @property
-    def cursors(self) -> Cursors:
-        """The signer of cursors."""
-        assert self._cursors is not None, "the API is not open"
-        return self._cursors
-
     async def open(self) -> None:
         """Open the store and read the signing keys. It does nothing when that is done."""
-        if self._cursors is not None:
+        if self.signing.is_read:
             return
         async with self._opening:
             await self.store.open()
-            await self._read_signing_keys()
+            await self.signing.read()
             if self._upkeep is None:
                 self._upkeep = self.world.spawn(self._keep_up(), "http upkeep")
-
-    async def _read_signing_keys(self) -> None:
-        found = await self.store.signing_keys(api_keys.make_signing_key())
-        self._cursors = Cursors([one.secret for one in found])
 
     async def _keep_up(self) -> None:
         for round_ in count():
@@ -113,7 +111,7 @@ class Api:
         used = self.access.used()
         for at in range(0, len(used), AUDIT_BATCH):
             await self.store.use_keys(used[at : at + AUDIT_BATCH])
-        await self._read_signing_keys()
+        await self.signing.read()
         await self.audit.flush_refusals()
         if (now := self.world.monotonic()) >= self._told_at + TELL_SECONDS:
             refused_, self.access.refused, self._told_at = self.access.refused, 0, now
@@ -145,11 +143,15 @@ class Api:
     async def stop(self) -> None:
         """End streams and long polls at once, and start no new ones."""
         self.stopping = True
+        for one in self.on_stop:
+            one()
+        await self.work.stop()
         await self.live.close()
 
     async def close(self) -> None:
         """Stop, and end the upkeep. The store stays open: it belongs to the app."""
         await self.stop()
+        await self.work.close()
         if self._upkeep is not None:
             self._upkeep.cancel()
             with suppress(asyncio.CancelledError):
@@ -157,40 +159,30 @@ class Api:
             self._upkeep = None
 
 
-class JsonAnswer(Response):
-    """A good answer as JSON. Its headers are encoded once for all answers."""
-
-    media_type = "application/json"
-    _headers_of_all = Response(media_type=media_type, headers=HEADERS).raw_headers
-
-    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
-        """Make the headers."""
-        assert headers is None
-        length = b"%d" % len(self.body)
-        self.raw_headers = [
-            (name, length if name == b"content-length" else value) for name, value in self._headers_of_all
-        ]
-
-
 class Endpoint:
     """One operation as an ASGI application."""
 
     def __init__(self, api: Api, operation: Operation) -> None:
         self._api, self._operation = api, operation
+        self._headers = [_VERSION] if operation.part == WORKER else []
+        self._scopes, takes = operation.scopes, operation.takes.get
+        self._path, self._query = takes("path"), takes("query")
+        self._asked, self._body = takes("headers"), takes("body")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        incoming = parsing.Incoming(scope, receive)
-        request = Request(scope, incoming)
-        id_ = self._api.world.uuid7().hex
+        request = parsing.Incoming(scope, receive)
+        id_ = request_id(self._api.world)
         actor: Actor | None = None
         call: Call | None = None
         try:
             actor = await self._actor(request)
             call = Call(self._api, self._operation, actor, request, id_)
-            self._api.access.check_rate(actor)
+            self._api.access.check_rate(actor, urgent=self._operation.urgent)
             check_scopes(actor, self._operation.scopes)
-            response = await self._answered(call)
+            large = self._api.urgent_bodies if self._operation.urgent else self._api.large_bodies
+            with large.of(actor, request, self._operation.body_bytes) as counted:
+                response = await self._answered(call, counted)
             if isinstance(response, EventStream):
                 await response.begin()
         except ClientDisconnect:
@@ -212,34 +204,36 @@ class Endpoint:
         if not isinstance(response, JsonAnswer):
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
-        response.raw_headers.append((b"x-request-id", id_.encode()))
-        await _close_unread(response, incoming)
+        response.raw_headers += [(b"x-request-id", id_.encode()), *self._headers]
+        await _close_unread(response, request)
         await response(scope, receive, send)
 
     async def _actor(self, request: Request) -> Actor:
-        if not self._operation.scopes:
+        if not self._scopes:
             return OPEN
-        await self._api.open()
+        if not self._api.signing.is_read:
+            await self._api.open()
         access = self._api.access
-        await self._api.look_for_keys(UPKEEP_SECONDS)
+        if access.is_open:
+            await self._api.look_for_keys(UPKEEP_SECONDS)
         if access.is_open:
             check_local(request, check_host=self._api.check_host)
         return await access.actor(request)
 
-    async def _answered(self, call: Call) -> Response:
+    async def _answered(self, call: Call, counted: Counted | None) -> Response:
         operation, request = self._operation, call.request
         given: dict[str, Any] = {}
-        if "path" in operation.takes:
-            given["path"] = parsing.parsed_path(request.path_params, operation.takes["path"])
-        if operation.scopes or "query" in operation.takes:
-            query = parsing.parsed_query(request, operation.takes.get("query", parsing.NoQuery))
-            if "query" in operation.takes:
-                given["query"] = query
-        if "headers" in operation.takes:
-            given["headers"] = parsing.parsed_headers(request, operation.takes["headers"])
+        if self._path is not None:
+            given["path"] = parsing.parsed_path(request.path_params, self._path)
+        if self._query is not None:
+            given["query"] = parsing.parsed_query(request, self._query)
+        elif self._scopes:
+            parsing.parsed_query(request, parsing.NoQuery)
+        if self._asked is not None:
+            given["headers"] = parsing.parsed_headers(request, self._asked)
         if operation.method != "GET":
-            body = await self._api.bodies.read(request, operation)
-            if "body" in operation.takes:
+            body = await self._read(request, counted)
+            if self._body is not None:
                 given["body"] = body
         answer = await operation.handler(call, **given)
         if operation.audited:
@@ -249,6 +243,12 @@ class Endpoint:
         if operation.answer is None:
             return Response(status_code=204)
         return JsonAnswer(msgspec.json.encode(answer), call.status)
+
+    async def _read(self, request: parsing.Incoming, counted: Counted | None) -> Any:
+        body = await self._api.bodies.read(request, self._operation)
+        if counted is not None:
+            counted.become(request.size)
+        return body
 
     async def _note_refusal(self, actor: Actor | None, call: Call | None, refusal: Refusal) -> None:
         """Note a refusal of a known key in the audit log; the answer is sent whether that works or not."""
@@ -265,8 +265,9 @@ class Endpoint:
 class HttpApi:
     """The HTTP API as an ASGI application. It can be mounted under any prefix."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, pages: PageSettings | None = None) -> None:
         self.api = api
+        self.pages = None if pages is None else Pages(api, pages)
         by_path: dict[str, dict[str, Endpoint]] = {}
         for one in all_operations().values():
             by_path.setdefault(one.path, {})[one.method] = Endpoint(api, one)
@@ -282,7 +283,12 @@ class HttpApi:
             await send({"type": "websocket.close", "code": 1000})
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._paths.find(encoded_path(scope))
+        path = encoded_path(scope)
+        for_pages = path.startswith("/ui/") or path == "/ui" or (path in {"", "/"} and _is_browser(scope))
+        if self.pages is not None and for_pages:
+            await self.pages(scope, receive, send)
+            return
+        found = self._paths.find(path)
         if found is None:
             await self._refuse(Refusal(Code.NOT_FOUND), scope, receive, send)
             return
@@ -298,10 +304,11 @@ class HttpApi:
         await self._refuse(refusal, scope, receive, send)
 
     async def _refuse(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
-        id_ = self.api.world.uuid7().hex
-        response = refused(refusal, Request(scope, receive), id_)
+        id_ = request_id(self.api.world)
+        request = parsing.Incoming(scope, receive)
+        response = refused(refusal, request, id_)
         response.headers["x-request-id"] = id_
-        await _close_unread(response, parsing.Incoming(scope, receive))
+        await _close_unread(response, request)
         await response(scope, receive, send)
 
     async def close(self) -> None:
@@ -322,15 +329,21 @@ class HttpApi:
                 return
 
 
+def _is_browser(scope: Scope) -> bool:
+    """Return True for a person who has typed the address of the server."""
+    accepts = next((value for name, value in scope["headers"] if name == b"accept"), b"")
+    return scope["method"] in {"GET", "HEAD"} and b"text/html" in accepts
+
+
 def _marked(refusal: Refusal, call: Call | None) -> Refusal:
     """Return the refusal, which says now whether the request may be sent again."""
     refusal.is_repeatable = call is None or call.is_repeatable
     return refusal
 
 
-async def _close_unread(response: Response, incoming: parsing.Incoming) -> None:
+async def _close_unread(response: Response, request: parsing.Incoming) -> None:
     """Let an answer end the connection if it is given before the body of the request has come."""
-    if not incoming.is_complete and "connection" not in response.headers and not await incoming.rest():
+    if not request.is_complete and "connection" not in response.headers and not await request.rest():
         response.raw_headers.append((b"connection", b"close"))
 
 
@@ -357,11 +370,19 @@ def asgi(
     check_host: bool = False,
     until_keys: bool = False,
     streams: Streams | None = None,
+    ring: Ring | None = None,
+    pages: bool = True,
+    environment: str = "",
+    colour: str = "grey",
 ) -> HttpApi:
     """Return the HTTP API of an app as an ASGI application, to be mounted under any prefix.
 
     Each request needs an API key. open=True lets everyone in as an operator: only behind a login of your own.
     The app's store is opened with the first request, and stays open. check_host: an open server answers only
-    to loopback names. until_keys: an open server wants a key as soon as the store has one.
+    to loopback names. until_keys: an open server wants a key as soon as the store has one. ring: wakes the
+    keeper of the program, for workers that work through the API; None: the API runs one for them.
+    pages: also serve the dashboard, under `/ui/`. environment, colour: shown above each page.
     """
-    return HttpApi(Api(client, is_open=open, check_host=check_host, until_keys=until_keys, streams=streams))
+    settings = PageSettings(environment=environment, colour=colour)
+    api = Api(client, is_open=open, check_host=check_host, until_keys=until_keys, streams=streams, ring=ring)
+    return HttpApi(api, settings if pages else None)

@@ -17,7 +17,7 @@ import uvicorn
 from holdfast.clipped import clipped
 from holdfast.errors import UsageError
 
-from .connections import ACCEPTED_MAX, Connections, connections_max
+from .connections import ACCEPTED_MAX, Connections, connections_max, with_handshakes
 from .protocol import BoundedProtocol
 from .server import HttpApi
 
@@ -49,6 +49,7 @@ class Server:
         self.port: int = self._socket.getsockname()[1]
         self.host = host
         self.has_tls = tls is not None
+        counted = with_handshakes if tls else Connections
         options: dict[str, Any] = {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]} if tls else {}
         self._server = _Quiet(
             uvicorn.Config(
@@ -61,7 +62,7 @@ class Server:
                 forwarded_allow_ips=list(proxies),
                 timeout_graceful_shutdown=GRACE_SECONDS,
                 timeout_keep_alive=IDLE_SECONDS,
-                http=_protocol(Connections(connections or connections_max(), app.api.world)),
+                http=_protocol(counted(connections or connections_max(), app.api.world)),
                 backlog=ACCEPTED_MAX,
                 ws="none",
                 lifespan="on",

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -17,7 +17,11 @@ from holdfast.errors import StoreError
 from holdfast.records import TrailEntry
 from holdfast.shown.data import trail_data
 
+from .access import Actor
 from .call import Call
+
+if TYPE_CHECKING:
+    from .server import Api
 
 log = logging.getLogger("holdfast.http")
 
@@ -45,10 +49,18 @@ def end(status: str | None, present: str | None = None) -> bytes:
     return b"event: end\ndata: %s\n\n" % msgspec.json.encode({"status": status, "present": present})
 
 
+class Streamed(Protocol):
+    """The request whose answer is a stream: a call of an operation, or of a page."""
+
+    api: Api
+    actor: Actor
+    id: str
+
+
 class EventStream(Response):
     """An answer that sends the parts of `events` as they come. It counts as open until it ends."""
 
-    def __init__(self, call: Call, events: AsyncIterator[bytes]) -> None:
+    def __init__(self, call: Streamed, events: AsyncIterator[bytes]) -> None:
         super().__init__(media_type="text/event-stream", headers=HEADERS)
         del self.headers["content-length"]
         self._call, self._events = call, events

@@ -14,6 +14,7 @@ from holdfast.lifecycle import FINAL, OPEN, SETTLED, Status, spoken_status
 from holdfast.records import DEFAULT_TENANT, PRIORITY, ChildCounts, Json, Run, Step
 from holdfast.records.units import amount
 from holdfast.records.unreadable import MARK, UNREADABLE, Unreadable, read
+from holdfast.transfer.places import moved_words
 
 from .data import raw_text
 from .text import by_whom, clean, counted, short
@@ -38,6 +39,8 @@ def news(run: Run, now: datetime) -> str:
             return "for " + waits(run, now)
         case Status.PENDING if run.run_at > now:
             return f"due {ago(run.run_at, now)}" + (f": {clean(run.last_error)}" if run.last_error else "")
+        case Status.CANCELLED if moved := moved_words(run):
+            return clean(moved)
         case Status.FAILED:
             return _failure(run)
         case Status.LEASED if run.progress_json is not None:

@@ -362,6 +362,7 @@ class PresenceData(Shape, frozen=True, kw_only=True, omit_defaults=True):
     stragglers: int
     sinks: tuple[str, ...]
     lacking: dict[str, tuple[str, ...]]
+    library: str = ""
     seen_at: datetime
 
 

@@ -106,13 +106,14 @@ def _paused(data: Data) -> str:
 def _failed(data: Data) -> str:
     kind, message = str(data.get("kind")), str(data.get("message") or "")
     tries = "" if kind in AT_ONCE else _attempts(data)
-    return f"failed{tries} ({kind}): {message.removeprefix(kind + ': ')}"
+    why = f": {message.removeprefix(kind + ': ')}" if message else ""  # hidden from readers without values
+    return f"failed{tries} ({kind}){why}"
 
 
 def _log(data: Data) -> str:
     rest = {key: value for key, value in data.items() if key not in ("message", "level", "log_no", "step")}
     more = " ".join(f"{key}={value}" for key, value in rest.items())
-    return f"log {data.get('level', 'info')}: {data.get('message')} {more}".rstrip()
+    return f"log {data.get('level', 'info')}: {data.get('message', 'hidden')} {more}".rstrip()
 
 
 def _decided(verb: str) -> Callable[[Data], str]:
@@ -155,6 +156,12 @@ _SENTENCES: dict[str, Callable[[Data], str]] = {
     "reprioritized": lambda data: _by(f"priority set to {data.get('priority')}")(data),
     "deleted": _by("deleted"),
     "restored": _by("restored"),
+    "imported": _by("imported"),
+    "leaving": lambda data: _by(f"leaves for {data.get('to')}, stopped")(data),
+    "left": _by("has left for the other store, recorded"),
+    "went_on": _by("goes on at the other store, recorded"),
+    "returned": _by("came back, let go on"),
+    "arrived": _by("arrived from the other store, let go on"),
     "succeeded": lambda _: "succeeded",
     "failed": _failed,
     "log": _log,
