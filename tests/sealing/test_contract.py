@@ -16,8 +16,17 @@ from holdfast.records import ANY, RunFilter
 from holdfast.sealing import Compress, Encrypt, Sealed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import contract
-from holdfast.testing.contract import test_search
+from holdfast.testing.contract import (
+    test_search,
+    test_transfer,
+    test_transfer_going_on,
+    test_transfer_handing_over,
+    test_transfer_moving,
+)
+from holdfast.testing.contract.driver import done
 from holdfast.testing.contract.test_filters import check_combined, failed, ids, mixed
+from holdfast.testing.contract.transfers import memory as in_memory
+from holdfast.testing.contract.transfers import runs, write
 from tests.laws.effort import LONG
 from tests.laws.stores import memory, sqlite_inline
 
@@ -88,10 +97,34 @@ class Words:
         with pytest.raises(UsageError, match=r"are sealed .* no text can be looked for in them: filter by"):
             driver.run(driver.store.search("blue", RunFilter()))
 
+    @staticmethod
+    @pytest.mark.spec("STORE-6")
+    def test_whole_runs_are_carried_sealed(driver):
+        """They go on in a store with the same keys. A run with plain values does not open there."""
+        claim = driver.held(params='"blue"')
+        driver.checkpoint(claim, done("paint", output='"green"'))
+        (part,) = runs(driver)
+        assert "blue" not in part.row.params
+        assert "green" not in part.steps[0].output
+        target = in_memory(driver)
+        target.store = sealed(memory)(driver.clock, None)
+        assert write(target, [part])[0].answer == "imported"
+        target.resume(claim.id)
+        again = target.take(claim.id)
+        assert (again.params, again.steps[0].output) == ('"blue"', '"green"')
+
 
 for name in vars(test_search):
     if name.startswith("test_") and "refused" not in name:
         setattr(Words, name, None)  # nothing that a sealed store could find
+for name in (
+    *vars(test_transfer),
+    *vars(test_transfer_going_on),
+    *vars(test_transfer_handing_over),
+    *vars(test_transfer_moving),
+):
+    if name.startswith("test_"):
+        setattr(Words, name, None)  # they carry plain values into the store
 
 
 class TestSealedMemory(Words, contract(sealed(memory))):
@@ -99,8 +132,12 @@ class TestSealedMemory(Words, contract(sealed(memory))):
 
 
 if LONG:
+    from servers.redis_store import make as redis
 
     class TestSealedSqlite(Words, contract(sealed(sqlite_inline))):
+        pass
+
+    class TestSealedRedis(Words, contract(sealed(redis))):
         pass
 
 

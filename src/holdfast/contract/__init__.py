@@ -9,12 +9,14 @@
 | `Approvals` | approvals.py | approvals, decide |
 | `Chores` | chores.py | tick, purge: the chores of keepers |
 | `Workers` | workers.py | present, absent, listen, hears |
-| `Catalog` | catalog.py | reads: get, list, search, children, steps, trail, follow, … |
+| `Catalog` | catalog.py | reads: get, list, outlines, search, children, steps, trail, follow, … |
 | `Counting` | counts.py | counts, rates, scale, recount |
 | `Outbox` | outbox.py | messages and webhooks |
 | `Schedules` | schedules.py | schedules and their times |
 | `Registry`, `Limits` | limits.py | rules for claims |
 | `Keys` | keys.py | API keys, signing keys, the audit log |
+| `PageSessions` | page_sessions.py | sessions of people who have signed in to the pages |
+| `Transfer` | transfer.py | whole runs and events, read and written: export, import, move |
 
 Three laws hold for every verb: a change of state and its trail share one commit; a worker without
 the current lease changes nothing; a recorded step is never run again. "Now" is the store's own
@@ -39,7 +41,10 @@ retried [attempt delay error step? status by?] · released [] · lease_expired [
 paused [by, and before a step that may cost too much: step cost_max cost budget] ·
 resumed [by status] · budget_set [by budget] · cancelled [by, or step: a wait was given up] ·
 rewound [step forgotten status by] · reprioritized [by priority] ·
-deleted [by, status when it was leased] · restored [by] · succeeded [] ·
+deleted [by, status when it was leased] · restored [by] · imported [by digest, status when it is open] ·
+leaving [by to was: what it goes on with; status when it was open] · left [by copy?] · went_on [by] ·
+returned, arrived [by, status when it is open] ·
+succeeded [] ·
 failed [kind message] · log [message level …].
 """
 
@@ -50,7 +55,7 @@ from typing import Protocol
 from holdfast.records import Traits
 
 from .approvals import Approvals
-from .catalog import CHILDREN_COUNTED, FOLLOWED_MAX, LABEL_MAX, LABELS_MAX, Catalog
+from .catalog import CHILDREN_COUNTED, FOLLOWED_MAX, LABEL_MAX, LABELS_MAX, OUTLINES_MAX, Catalog
 from .chores import (
     DELETED_SECONDS,
     EVENT_KEEP_SECONDS,
@@ -91,28 +96,33 @@ from .keys import (
 )
 from .limits import Limits, Registry
 from .outbox import GIVE_UP_SECONDS, Outbox
+from .page_sessions import SEEN_SECONDS, SESSIONS_PER_KEY, PageSessions
 from .people import People
 from .schedules import QUEUE_MAX, Schedules
 from .starting import Starting
+from .transfer import EXPORT_MAX, IMPORT_MAX, Transfer
 from .workers import LIVE_SECONDS, Workers
 
 __all__ = [
     "Store", "OwnEngine", "Thread",
     # the parts
-    "Approvals", "Catalog", "Chores", "Counting", "Events", "Holding", "Keys", "Limits", "Outbox", "People",
-    "Registry", "Schedules", "Starting", "Workers",
+    "Approvals", "Catalog", "Chores", "Counting", "Events", "Holding", "Keys", "Limits", "Outbox",
+    "PageSessions", "People",
+    "Registry", "Schedules", "Starting", "Transfer", "Workers",
     # times and sizes
     "AUDIT_BATCH", "AUDIT_SECONDS", "AUDIT_SLACK_SECONDS", "KEY_KEEP_SECONDS", "PATTERNS_MAX", "USED_SECONDS",
     "COUNTED_TYPES_MAX", "DUE_COUNTED", "FOLD_MAX", "FOLD_SECONDS", "RATES_MAX", "RATE_SECONDS", "SCALE_MAX",
     "BUDGET", "CHILDREN_COUNTED", "DELETED_SECONDS", "EVENT_KEEP_SECONDS", "FOLLOWED_MAX", "GIVE_UP_SECONDS",
-    "GONE_SECONDS", "LABELS_MAX", "LABEL_MAX", "LIVE_SECONDS", "PURGE_SLICE", "QUEUE_MAX", "RUNNING_BYTES",
+    "GONE_SECONDS", "LABELS_MAX", "LABEL_MAX", "LIVE_SECONDS",
+    "OUTLINES_MAX", "PURGE_SLICE", "QUEUE_MAX", "RUNNING_BYTES",
     "RUNNING_MAX", "SLICE", "SLICES", "START", "TRANSACTION_SECONDS", "TTL_SECONDS",
+    "EXPORT_MAX", "IMPORT_MAX", "SEEN_SECONDS", "SESSIONS_PER_KEY",
 ]  # fmt: skip
 
 
 class Store(
     Starting, Holding, People, Events, Approvals, Chores, Workers, Catalog, Counting, Outbox, Schedules,
-    Registry, Limits, Keys, Protocol,
+    Registry, Limits, Keys, PageSessions, Transfer, Protocol,
 ):  # fmt: skip
     """A store keeps the whole contract. Each verb is one round trip and one commit unless it says otherwise.
 

@@ -18,6 +18,7 @@ from holdfast.records import (
     Instant,
     Run,
     RunFilter,
+    RunOutline,
     Stats,
     Step,
     Tenant,
@@ -29,6 +30,7 @@ LABELS_MAX = 100  # the labels of a run that lists look at
 LABEL_MAX = 255  # characters of a label's name and value in a filter
 CHILDREN_COUNTED = 10_000  # children of a run that are counted
 FOLLOWED_MAX = 1000  # runs in one call of `follow`
+OUTLINES_MAX = 1000  # runs in one call of `outlines`
 
 
 class Catalog(Protocol):
@@ -57,6 +59,15 @@ class Catalog(Protocol):
         result_json None, whatever they are; then large values cost no more than small ones.
         """
 
+    async def outlines(
+        self, where: RunFilter, limit: int = OUTLINES_MAX, after: UUID | None = None
+    ) -> Sequence[RunOutline]:
+        """The runs that `list` returns for the same filter and the same cursor, in the same order, with a few
+        fields of each: a store reads no steps, waits, trail or values for them. At most OUTLINES_MAX; a
+        higher limit is refused. A page may be short for the same reasons as a page of `list`, except for
+        large values, and only an empty one is the end. where.values changes nothing.
+        """
+
     async def search(self, text: str, where: RunFilter, limit: int = 100, after: UUID | None = None) -> Found:
         r"""Runs by id, newest first, that match the filter and hold `text` (1 to SEARCHED_MAX characters) in
         their params, result, labels (names and values), key, `last_error` or the message of their error.
@@ -83,15 +94,23 @@ class Catalog(Protocol):
         """
 
     async def steps(
-        self, run: UUID, tenant: Tenant, *, largest: int | None = None, after: int | None = None
+        self,
+        run: UUID,
+        tenant: Tenant,
+        *,
+        largest: int | None = None,
+        after: int | None = None,
+        before: int | None = None,
+        bytes: int | None = None,
     ) -> Sequence[Step]:
         """All steps by seq: in code runs the order in which their outcomes became known. In plan runs the
         plan's order, from 0. The current step of an open plan, while it is a task in the queue or running,
         has the run's status (`ready`, `running`), attempt and error. The steps are read in parts of at most
         BATCH_BYTES: a step that is settled meanwhile is returned once, as it is then. An output, ask or wake
         of more than `largest` bytes as stored is not read: it is None, and the step says `left_out`.
-        after: one page only: the steps with a seq above it, in at most BATCH_BYTES, but at least one; START
-        for the first page. Only an empty page is the end.
+        after: one page only: the steps with a seq above it, in at most `bytes` (None: BATCH_BYTES), but at
+        least one; START for the first page. Only an empty page is the end. before: the same from the end: the
+        steps with a seq below it, the newest first; not together with `after`.
         `UnknownRun` when there is no such run in that tenant.
         """
 

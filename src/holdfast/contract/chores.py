@@ -63,6 +63,7 @@ class Chores(Protocol):
         Also removed: delivered events without a run whose retention is over (never before EVENT_KEEP_SECONDS:
         the same id again must be recognised), likewise those addressed to a chain which a run in its middle
         has taken, and workers not seen for GONE_SECONDS; rows of the audit log that are AUDIT_SECONDS old,
-        and API keys that were revoked or have expired KEY_KEEP_SECONDS ago. Of all keys the one with the
-        greatest id always stays: a store that had keys never looks like one without, which serves everyone.
+        API keys that were revoked or have expired KEY_KEEP_SECONDS ago, and page sessions that have ended. Of
+        all keys the one with the greatest id always stays: a store that had keys never looks like one
+        without, which serves everyone.
         """

@@ -21,7 +21,8 @@ class Events(Protocol):
 
         Same tenant and id while the first event is kept: nothing is recorded, its delivery is completed, and
         the first count is returned with duplicate=True; this is checked first. `run` unknown or another
-        tenant's: UnknownRun; ended: IllegalMove with its status. In a chain the id of any stored run means
+        tenant's: UnknownRun; ended: IllegalMove with its status; moving to another store: also with the
+        target. In a chain the id of any stored run means
         the chain: the event is for the present run, as long as the chain is open.
         """
 

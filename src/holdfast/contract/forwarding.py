@@ -107,6 +107,7 @@ class Forwards:
     now = forwarded(Store.now)
     get = forwarded(Store.get)
     list = forwarded(Store.list)
+    outlines = forwarded(Store.outlines)
     search = forwarded(Store.search)
     children = forwarded(Store.children)
     steps = forwarded(Store.steps)
@@ -163,6 +164,22 @@ class Forwards:
     add_signing_key = forwarded(Store.add_signing_key)
     note_audit = forwarded(Store.note_audit)
     audit = forwarded(Store.audit)
+    # page sessions
+    create_session = forwarded(Store.create_session)
+    use_session = forwarded(Store.use_session)
+    end_session = forwarded(Store.end_session)
+    # transfer
+    run_ids = forwarded(Store.run_ids)
+    export_runs = forwarded(Store.export_runs)
+    export_events = forwarded(Store.export_events)
+    import_events = forwarded(Store.import_events)
+    import_runs = forwarded(Store.import_runs)
+    leave = forwarded(Store.leave)
+    left = forwarded(Store.left)
+    went_on = forwarded(Store.went_on)
+    come_back = forwarded(Store.come_back)
+    arrive = forwarded(Store.arrive)
+    drop_arrived = forwarded(Store.drop_arrived)
 
 
 VERBS: Mapping[str, Verb] = {

@@ -74,8 +74,9 @@ class Outbox(Protocol):
 
     async def resend(self, id: str, tenant: Tenant) -> OutboxMessage:
         """Sent or dead: pending again at the end of its queue, under a new seq, attempts 0, tried_at cleared.
-        Pending, first of its queue and not held: due now. Else unchanged. `UnknownMessage`. Returns the
-        message as it is now. The id stays, so that a receiver can recognise it.
+        Pending, first of its queue and not held: due now. Else unchanged. `UnknownMessage`. Conflict: its run
+        moves to another store, which sends it. Returns the message as it is now. The id stays, so that a
+        receiver can recognise it.
         """
 
     async def backlog(self) -> Sequence[Backlog]:

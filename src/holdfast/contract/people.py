@@ -33,9 +33,9 @@ class People(Protocol):
         unchanged_since: Instant | None = None,
     ) -> Run:
         """Open: cancelled, fence + 1, lease cleared, finished_at, open steps cancelled, in one commit;
-        finished steps keep their results. Cancelled: unchanged. Else IllegalMove. Returns the run as it is
-        now. `UnknownRun` here as in every verb on one run, also for another tenant's run; ANY means all
-        tenants.
+        finished steps keep their results. Cancelled: unchanged. Else IllegalMove, also for a run that has
+        moved to another store, where it goes on. Returns the run as it is now. `UnknownRun` here as in every
+        verb on one run, also for another tenant's run; ANY means all tenants.
         children: its open children (by parent, of its tenant) are cancelled too. That is recorded in this
         commit and carried out right after it, as `deliver` does.
         """

@@ -11,6 +11,7 @@ from holdfast.records import Decision
 
 from .gates import check_digest, check_same, decision, meant, verb
 from .people import found
+from .relocating import send_there
 from .rows import StepRow
 from .settling import decided
 from .view import R, View
@@ -56,7 +57,7 @@ def decide(view: View[R], id: UUID, tenant: str | None, ruling: Ruling) -> Ruled
         entry = view.note(run, word, step=gate.key, by=ruling.by, comment=ruling.comment)
         go_on(view, run, gate, entry)
     if gate.output is None:
-        why = f"gate {gate.key!r} was not decided before"
+        why = send_there(run.last_error) or f"gate {gate.key!r} was not decided before"
         return IllegalMove(run_id, verb(approved=ruling.approved), run.status, why)
     return _ruled(run_id, gate, ruling, repeated=not undecided)
 

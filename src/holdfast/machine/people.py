@@ -12,6 +12,7 @@ from holdfast.lifecycle import OPEN, Move, Status, StepStatus, allows
 from holdfast.records import Instant, Json
 
 from . import budgets, chains, claiming, ending, plans
+from .relocating import refuse_away
 from .rows import Owes, RunRow, StepRow
 from .view import R, View
 
@@ -28,6 +29,7 @@ def found(view: View[R], id: UUID, tenant: str | None) -> R:
 
 def _found_for(move: Move, view: View[R], id: UUID, tenant: str | None, since: Instant | None) -> R:
     run = _unchanged(view, found(view, id, tenant), since)
+    refuse_away(run, move)
     if not allows(move, run.status):
         raise IllegalMove(run.id, move, run.status)
     return run
@@ -53,7 +55,8 @@ def _itself_for(move: Move, view: View[R], id: UUID, tenant: str | None, since: 
 def cancel(
     view: View[R], id: UUID, tenant: str | None, by: str, *, children: bool, since: Instant | None = None
 ) -> R:
-    """cancel: see `cancel_open`. Cancelled: unchanged. Ended otherwise: IllegalMove."""
+    """cancel: see `cancel_open`. Cancelled: unchanged. Ended otherwise, or moved to another store, where it
+    goes on: IllegalMove."""
     run = _found_for(Move.CANCEL, view, id, tenant, since)
     if run.status is not Status.CANCELLED:
         cancel_open(view, run, by, children=children)
@@ -104,6 +107,7 @@ def resume(
     taken; one that is not paused keeps its status.
     """
     run = _unchanged(view, found(view, id, tenant), since)
+    refuse_away(run, Move.RESUME)
     settable = run.status in OPEN or budgets.is_top(run)  # open children may need what an ended run shares
     if not allows(Move.RESUME, run.status) and (budget is None or not settable):
         raise IllegalMove(run.id, Move.RESUME, run.status)
@@ -235,6 +239,7 @@ def set_priority(view: View[R], id: UUID, tenant: str | None, by: str, priority:
     The same priority: unchanged. Trail: reprioritized [by priority].
     """
     run = found(view, id, tenant)
+    refuse_away(run, "reprioritize")
     if run.status not in OPEN:
         raise IllegalMove(run.id, "reprioritize", run.status)
     if run.priority != priority:

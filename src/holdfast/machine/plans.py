@@ -67,11 +67,11 @@ def refuse_changed(before: Definition | None, now: Definition) -> None:
 def insert(view: View[R], run: R, steps: Sequence[PlanStep]) -> None:
     """Make the run a plan: insert all its rows, pending, numbered by their order."""
     run.kind = PLAN
-    view.put_all(run, _rows(tuple(steps), run.max_attempts))
+    view.put_all(run, planned_rows(tuple(steps), run.max_attempts))
 
 
 @lru_cache(maxsize=64)
-def _rows(steps: tuple[PlanStep, ...], max_attempts: int) -> tuple[StepRow, ...]:
+def planned_rows(steps: tuple[PlanStep, ...], max_attempts: int) -> tuple[StepRow, ...]:
     """Return the first state of the rows of a plan, which is the same for all its runs."""
     return tuple(
         StepRow(

@@ -28,6 +28,7 @@ class Owes:
     LOOK = 8  # look at the open waits: the last look stopped, because values were large
     CHAIN = 16  # delete or restore the other runs of the chain, like its first run
     RESUME = 32  # resume the runs that were paused because the budget of this run was spent
+    ALL = 63  # nothing carries out any other one
     ANY = ~0
 
 

@@ -13,6 +13,7 @@ from .answers import (
     Due,
     Emitted,
     Held,
+    HeldRecord,
     LeaseState,
     Loaded,
     Purged,
@@ -46,6 +47,7 @@ from .outgoing import (
     Relayed,
     Webhook,
 )
+from .page_sessions import NewPageSession, PageSession
 from .schedules import CatchUp, Fire, Fired, FiredBy, Firing, NewSchedule, Overlap, Schedule
 from .shown import (
     ApprovalRequest,
@@ -57,6 +59,7 @@ from .shown import (
     Found,
     Run,
     RunFilter,
+    RunOutline,
     Stats,
     Step,
     TrailEntry,
@@ -148,6 +151,7 @@ __all__ = [
     "Followed",
     "Found",
     "Held",
+    "HeldRecord",
     "Hold",
     "Instant",
     "Item",
@@ -159,6 +163,8 @@ __all__ = [
     "MessageStatus",
     "Miscount",
     "NewApiKey",
+    "NewPageSession",
+    "PageSession",
     "NewEvent",
     "NewRun",
     "NewSchedule",
@@ -178,6 +184,7 @@ __all__ = [
     "Renewal",
     "Run",
     "RunFilter",
+    "RunOutline",
     "Running",
     "RunningStep",
     "Scale",

@@ -120,11 +120,28 @@ class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     run_at: Instant = 0  # when it became due
     trace: str = ""  # of the start, or of the holder that has let the run go since; also when it is unread
     unread: bool = False  # params, labels and steps are not here: `load` reads them, page by page
+    # A store may claim ahead of the call of `claim`. How long before the call the lease began:
+    ahead_seconds: float = 0.0
+    # and how long before its return the claim was answered:
+    kept_seconds: float = 0.0
 
     @property
     def labels(self) -> dict[str, str]:
         """Labels of the run."""
         return read_object(self.labels_json)
+
+
+class HeldRecord(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """Fields of a held run that no claim brings. The names are those of `Run`."""
+
+    priority: int
+    limit_key: str | None
+    timeout_seconds: float | None
+    ttl_seconds: float | None
+    budget_units: int | None
+    parent_step: str | None
+    error_json: Json | None
+    last_error: str | None
 
 
 class Decided(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -212,8 +229,10 @@ class Purged(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     claims: int = 0  # claims that no rate counts any more
     audit: int = 0  # rows of the audit log
     api_keys: int = 0  # API keys that ended long ago
+    sessions: int = 0  # page sessions that have ended
 
     @property
     def total(self) -> int:
         """Sum of the counts; zero means that nothing was written."""
-        return self.runs + self.events + self.workers + self.claims + self.audit + self.api_keys
+        keys = self.audit + self.api_keys + self.sessions
+        return self.runs + self.events + self.workers + self.claims + keys

@@ -15,7 +15,10 @@ ROW = 300  # bytes of a row beside its values, in an answer and in a commit
 
 def start_bytes(run: NewRun) -> int:
     """Return the size of an intent."""
-    return sent_bytes(run.params) + sent_bytes(run.labels) + sent_bytes(run.key)
+    size = sent_bytes(run.params)
+    if run.key is not None:
+        size += sent_bytes(run.key)
+    return size if run.labels is None else size + sent_bytes(run.labels)
 
 
 def step_bytes(step: StepWrite) -> int:

@@ -7,6 +7,8 @@ import msgspec
 # The longest sleep of an idle worker while hints reach it. It is a little longer than the time between two
 # writes of its presence: where that write is a hint itself, one look serves both.
 HINTED_POLL_SECONDS = 33.0
+# A lease that is shorter ends before a keeper that sleeps so long looks for it: its claim is a hint.
+SHORT_LEASE_SECONDS = HINTED_POLL_SECONDS / 2
 
 
 class Traits(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -17,3 +19,7 @@ class Traits(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     awaits_work: bool = (
         False  # functions of its transactions may be awaited, and do not keep others from writing
     )
+    # A server stands in front of the store. It does the chores, sends the messages, and executes the bulk
+    # operations: a worker only executes runs.
+    served: bool = False
+    names_children: bool = False  # it makes the ids of children itself, with the commit that starts them

@@ -112,6 +112,7 @@ class Outbound(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     payload: Json = "null"
     key: str | None = None  # messages of one sink and key are delivered in order
     step: str | None = None  # the step that sends it, for people
+    number: int = 1  # which message of its step it is: its id is made of the run, the step and this
 
 
 class TrailWrite(msgspec.Struct, gc=False, frozen=True):
@@ -188,7 +189,13 @@ class Presence(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     stragglers: int = 0  # sync functions that were told to stop and have not returned; each keeps a slot
     sinks: tuple[str, ...] = ()  # functions of the worker that messages can be relayed to
     lacking: dict[str, tuple[str, ...]] = {}  # by plan, the tasks without a handler
+    library: str = ""  # for people: `holdfast-go 0.1.0 (go)`
     seen_at: Instant = 0
+
+
+def library_of(library: str, version: str, language: str) -> str:
+    """Return the library of a worker in words: `holdfast-go 0.1.0 (go)`."""
+    return f"{library}{version and ' '}{version} ({language})"
 
 
 class Definition(msgspec.Struct, gc=False, frozen=True, kw_only=True):

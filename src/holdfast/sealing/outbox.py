@@ -43,7 +43,7 @@ _replace = msgspec.structs.replace
 def sealed_message(chain: Chain, message: Outbound, tenant: str, run: UUID) -> Outbound:
     """Seal the payload of a message. It is bound to its run and its id: in another message it does not
     open."""
-    return _replace(message, payload=chain.seal(message.payload, _payload(tenant, run, message.id)))
+    return _replace(message, payload=chain.seal(message.payload, payload_place(tenant, run, message.id)))
 
 
 class SealedOutbox:
@@ -57,7 +57,7 @@ class SealedOutbox:
 
     def _parcel(self, parcel: Parcel) -> Parcel:
         """Open the payload. One that does not open holds the reason, and the relay gives the message back."""
-        payload = self._shown(parcel.payload, _payload(parcel.tenant, parcel.run, parcel.id))
+        payload = self._shown(parcel.payload, payload_place(parcel.tenant, parcel.run, parcel.id))
         return _replace(parcel, payload=payload, webhook=parcel.webhook and self._opened(parcel.webhook))
 
     async def relayed(self, answers: Sequence[Relayed]) -> Sequence[bool]:
@@ -68,7 +68,7 @@ class SealedOutbox:
             return answer
         shown = {"kind": error.kind, "type": error.type, "message": HIDDEN}
         try:
-            veiled = self._chain.veil(shown, answer.error, _failure(answer.id)) or answer.error
+            veiled = self._chain.veil(shown, answer.error, failure_place(answer.id)) or answer.error
         except CannotSeal:
             veiled = msgspec.json.encode(
                 shown
@@ -84,7 +84,7 @@ class SealedOutbox:
 
     def opened_message(self, message: OutboxMessage) -> OutboxMessage:
         """Return the message as people see it."""
-        payload = self._shown(message.payload_json, _payload(message.tenant, message.run, message.id))
+        payload = self._shown(message.payload_json, payload_place(message.tenant, message.run, message.id))
         error = message.error_json and self._unveiled(message.error_json, message.id)
         return _replace(message, payload_json=payload, error_json=error)
 
@@ -106,7 +106,7 @@ class SealedOutbox:
 
     def _unveiled(self, text: Json, message: str) -> Json:
         try:
-            return self._chain.unveil(text, _failure(message)) or text
+            return self._chain.unveil(text, failure_place(message)) or text
         except CannotOpen:
             return text
 
@@ -115,11 +115,11 @@ def _error(error: Json) -> Error:
     return msgspec.json.decode(error, type=Error)
 
 
-def _payload(tenant: str, run: UUID, message: str) -> Where:
+def payload_place(tenant: str, run: UUID, message: str) -> Where:
     return Where(tenant=tenant, run=run, field="payload of message", name=message)
 
 
-def _failure(message: str) -> Where:
+def failure_place(message: str) -> Where:
     return Where(tenant="", field="error of message", name=message)
 
 

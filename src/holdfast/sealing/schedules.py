@@ -43,7 +43,7 @@ class SealedSchedules:
         return page(map(self.opened_schedule, found), schedule_bytes, limit)
 
     async def schedule(self, new: NewSchedule) -> Schedule:
-        sealed = self._chain.seal(new.params, _params(new.tenant, new.name))
+        sealed = self._chain.seal(new.params, params_place(new.tenant, new.name))
         kept = await self._same_params(new, sealed)
         return self.opened_schedule(await self.inner.schedule(_replace(new, params=kept or sealed)))
 
@@ -67,7 +67,7 @@ class SealedSchedules:
     def opened_schedule(self, schedule: Schedule) -> Schedule:
         """Open the params. If they do not open they hold the reason, and the schedule is not fired."""
         try:
-            params = self._chain.open(schedule.params_json, _params(schedule.tenant, schedule.name))
+            params = self._chain.open(schedule.params_json, params_place(schedule.tenant, schedule.name))
         except CannotOpen as why:
             params = unopened(why, schedule.params_json)
         return _replace(schedule, params_json=params)
@@ -78,5 +78,5 @@ def _by(params: Json) -> tuple[str, ...]:
     return tuple(read(params).by) if params.startswith(MARK) else ()
 
 
-def _params(tenant: str, name: str) -> Where:
+def params_place(tenant: str, name: str) -> Where:
     return Where(tenant=tenant, field="params of schedule", name=name)

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.bounds import BATCH_BYTES, page, text_bytes
 from holdfast.codec import digest
 from holdfast.contract import (
+    OUTLINES_MAX,
     START,
     TRANSACTION_SECONDS,
     OwnEngine,
@@ -48,6 +49,7 @@ from holdfast.records import (
     Renewal,
     Run,
     RunFilter,
+    RunOutline,
     Schedule,
     Started,
     Step,
@@ -78,7 +80,7 @@ class Sealed(SealedOutbox, SealedSchedules, SealedTrail, Forwards):
         self.inner = inner
         self.traits = inner.traits
         hooks = codec if isinstance(codec, Sequence) else (codec,)
-        self._chain = Chain(hooks)
+        self._chain = self.chain = Chain(hooks)
         self._records = Records(self._chain)
 
     async def _forward(self, verb: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -107,6 +109,12 @@ class Sealed(SealedOutbox, SealedSchedules, SealedTrail, Forwards):
         # Compressed values grow when they are opened: a page of them may have to end earlier.
         return page(runs if where.values else map(without_values, runs), run_bytes, limit)
 
+    async def outlines(
+        self, where: RunFilter, limit: int = OUTLINES_MAX, after: UUID | None = None
+    ) -> Sequence[RunOutline]:
+        where = where if where.error is None else self._hashed(where)
+        return await self.inner.outlines(where, limit, after)
+
     async def search(self, text: str, where: RunFilter, limit: int = 100, after: UUID | None = None) -> Found:
         check_searched(text)
         raise UsageError(
@@ -134,14 +142,21 @@ class Sealed(SealedOutbox, SealedSchedules, SealedTrail, Forwards):
         return _replace(where, error=tuple(dict.fromkeys(found)))
 
     async def steps(
-        self, run: UUID, tenant: Tenant, *, largest: int | None = None, after: int | None = None
+        self,
+        run: UUID,
+        tenant: Tenant,
+        *,
+        largest: int | None = None,
+        after: int | None = None,
+        before: int | None = None,
+        bytes: int | None = None,
     ) -> builtins.list[Step]:
-        steps = await self.inner.steps(run, tenant, largest=largest, after=after)
+        steps = await self.inner.steps(run, tenant, largest=largest, after=after, before=before, bytes=bytes)
         owner = await self._tenant(run) if tenant is ANY else tenant
         opened = (self._records.shown_step(step, owner, run) for step in steps)
-        if after is None:
+        if after is None and before is None:
             return [*opened]
-        return page(opened, shown_step_bytes, len(steps))
+        return page(opened, shown_step_bytes, len(steps), bytes)
 
     async def start(
         self, runs: Sequence[NewRun], connection: Any = None
@@ -330,6 +345,10 @@ IN_PLAIN = {
     "publish": "what a plan's gate asks is part of the program, the same for all its runs",
     "definitions": "the same",
     "append_step": "a step that is added has no values yet",
+    "export_runs": "whole runs go as they are stored, sealed",
+    "export_events": "the same",
+    "import_runs": "whole runs are stored as they come: sealed by the same keys",
+    "import_events": "the same",
 }
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import UsageError
 
-from .urls import POSTGRES, redacted, shown
+from .urls import POSTGRES, REDIS, redacted, shown
 
 if TYPE_CHECKING:
     from holdfast.contract import Store
@@ -18,9 +19,9 @@ DEFAULT_URL = "sqlite:///holdfast.db"
 
 def make_store(url: str, clock: Callable[[], Instant] | None = None, *, create: bool = True) -> Store:
     """Return the store that `url` names, not opened yet: sqlite:///file.db, sqlite:////abs/file.db,
-    postgresql://user:password@host/database, memory://.
+    postgresql://user:password@host/database, redis://host:6379/0 (rediss, unix, valkey), memory://.
 
-    `create`: opening creates a missing store, and migrates its schema.
+    `create`: opening creates a missing store, and migrates its schema. Redis has nothing to create.
     """
     scheme, _, rest = url.partition("://")
     if scheme == "memory":
@@ -38,6 +39,8 @@ def make_store(url: str, clock: Callable[[], Instant] | None = None, *, create: 
         return SqliteStore(rest[1:], clock=clock, create=create)
     if scheme in POSTGRES:
         return _postgres(url, clock, create=create)
+    if scheme in REDIS:
+        return _redis(url, clock)
     if scheme in {"http", "https"}:
         raise UsageError(
             f"{shown(url)} is the HTTP API, and this needs the store itself: give the URL of the store; "
@@ -45,8 +48,19 @@ def make_store(url: str, clock: Callable[[], Instant] | None = None, *, create: 
         )
     raise UsageError(
         f"store URL {shown(url)!r} is not known: write sqlite:///holdfast.db, "
-        "postgresql://user:password@host/database or memory://"
+        "postgresql://user:password@host/database, redis://host:6379/0 or memory://"
     )
+
+
+def place(store: Any) -> Any:
+    """Return something that is equal for two stores with the same data, as far as their URLs show it."""
+    from holdfast.transfer.places import innermost  # not above: it brings the records
+
+    store = innermost(store)
+    path, address = getattr(store, "path", None), getattr(store, "address", None)
+    if address is None and path not in {None, ":memory:"}:
+        return Path(path).resolve()
+    return id(store) if address is None else address
 
 
 def _postgres(url: str, clock: Callable[[], Instant] | None, *, create: bool) -> Store:
@@ -61,4 +75,17 @@ def _postgres(url: str, clock: Callable[[], Instant] | None, *, create: bool) ->
     return PostgresStore(url, clock=clock, create=create)
 
 
-__all__ = ["DEFAULT_URL", "make_store", "redacted", "shown"]
+def _redis(url: str, clock: Callable[[], Instant] | None) -> Store:
+    try:
+        from .redis import RedisStore
+    except ModuleNotFoundError as error:
+        if error.name not in {"redis", "hiredis"}:
+            raise
+        raise UsageError(
+            "for a store in Redis or Valkey the driver is missing: "
+            "pip install '.[redis]' in a clone of Holdfast"
+        ) from None
+    return RedisStore(url, clock=clock)
+
+
+__all__ = ["DEFAULT_URL", "make_store", "place", "redacted", "shown"]

@@ -23,9 +23,9 @@ from holdfast.arguments import (
     check_attempts,
     check_datetime,
     check_instant,
-    check_key,
     check_name,
     check_number,
+    check_percent,
     check_priority,
     check_startable,
     check_tenant,
@@ -63,11 +63,13 @@ from holdfast.records import (
     Webhook,
 )
 from holdfast.records.fingerprints import FILTERS_MAX, MESSAGE_MAX, STEP_MAX, TYPE_MAX
+from holdfast.step_keys import check_call_name
 
 from .key_arguments import check_starter, refuse_counted
 
 UNITS_MAX = COST_MAX * COST_UNIT
 WORKER_MAX = 2 * NAME_MAX  # the name of a worker, and the place where it runs
+LIBRARY_MAX = 3 * NAME_MAX  # library, version and language of a worker
 # A sealed store asks for each text as each of its keys may have stored it: those are not counted as texts.
 DIGESTS_MAX = 20 * FILTERS_MAX
 FINGERPRINT_MAX = TYPE_MAX + STEP_MAX + MESSAGE_MAX + 10  # characters, with the words between
@@ -124,7 +126,8 @@ def check_bytes(what: str, size: Any) -> None:
         check_whole(what, size, -BIG_MAX, BIG_MAX)
 
 
-def _labels(labels: str | None) -> None:
+def check_labels(labels: str | None) -> None:
+    """Check the labels of a run: an object of text."""
     if labels is not None:
         try:
             _LABELS.decode(labels)
@@ -174,7 +177,7 @@ def check_run(new: NewRun) -> None:
     check_span("delay", new.delay_seconds)
     check_span("timeout", new.timeout_seconds)
     check_span("ttl", new.ttl_seconds)
-    _labels(new.labels)
+    check_labels(new.labels)
     if new.trace != "":
         check_text("trace", new.trace)
     if new.by != "" or new.api_key is not None or new.open_runs_max is not None:
@@ -198,7 +201,7 @@ def check_event_content(event: NewEvent) -> None:
 def check_plan_step(step: PlanStep) -> None:
     """Check a step of a plan."""
     check_fields(step)
-    check_key(step.name)
+    check_call_name(step.name)
     _attempts("max_attempts of a step", step.max_attempts)
     check_span("timeout of a step", step.timeout_seconds)
     if step.topic is not None:
@@ -269,6 +272,7 @@ def check_presence(_: str, presence: Presence) -> None:
     _names("type", presence.types)
     check_whole("slots", presence.slots)
     check_whole("stragglers", presence.stragglers)
+    check_text("library", presence.library, LIBRARY_MAX)
 
 
 def check_schedule(_: str, new: NewSchedule) -> None:
@@ -288,7 +292,7 @@ def check_schedule(_: str, new: NewSchedule) -> None:
     if new.every_us is not None:
         check_whole("every_us", new.every_us, 1, LATEST)
     check_whole("jitter_us", new.jitter_us, 0, LATEST)
-    _labels(new.labels)
+    check_labels(new.labels)
     check_at("anchor_at", new.anchor_at)
     check_at("next_at", new.next_at)
 
@@ -328,6 +332,7 @@ def check_where(_: str, where: RunFilter | OutboxFilter | None) -> None:
 
 
 def _check_run_filter(where: RunFilter) -> None:
+    check_percent("type", where.type or "")
     for name in TIME_FIELDS:
         if (at := getattr(where, name)) is not None:
             check_datetime(name, at)
@@ -343,9 +348,8 @@ def _check_run_filter(where: RunFilter) -> None:
     texts = [one for one in errors if not (isinstance(one, str) and _DIGEST.fullmatch(one))]
     if len(texts) > FILTERS_MAX or len(errors) > DIGESTS_MAX:
         raise UsageError(f"error: at most {FILTERS_MAX} texts, not {len(errors)}")
-    for error in errors:
-        if error is not None:
-            check_text("error", error, FINGERPRINT_MAX)
+    for error in (one for one in errors if one is not None):
+        check_text("error", error, FINGERPRINT_MAX)
 
 
 def check_label(name: Any, value: Any) -> None:

@@ -13,22 +13,15 @@ from functools import wraps
 from itertools import chain
 from typing import Any, TypeVar
 
-from holdfast.arguments import (
-    check_bare,
-    check_instant,
-    check_key,
-    check_name,
-    check_priority,
-    check_text,
-    check_whole,
-)
-from holdfast.contract import FOLLOWED_MAX, Store
+from holdfast.arguments import check_bare, check_instant, check_name, check_priority, check_text, check_whole
+from holdfast.contract import FOLLOWED_MAX, OUTLINES_MAX, Store
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.exact import check_argument
 from holdfast.records import Lease, NewRun, Renewal, Started
 from holdfast.searching import check_searched
+from holdfast.step_keys import check_key
 
-from . import arguments, items, key_arguments
+from . import arguments, items, key_arguments, page_sessions, transfer_arguments
 
 S = TypeVar("S", bound=type)
 Check = Callable[[str, Any], object]
@@ -49,6 +42,12 @@ def _followed(what: str, runs: Sequence[Any]) -> None:
     if len(runs) > FOLLOWED_MAX:
         raise UsageError(f"{what}: at most {FOLLOWED_MAX:,} in one call, not {len(runs):,}")
     arguments.check_pairs(what, runs)
+
+
+def _outlined(what: str, limit: Any) -> None:
+    arguments.check_rows(what, limit)
+    if limit > OUTLINES_MAX:
+        raise UsageError(f"{what}: at most {OUTLINES_MAX:,} in one call, not {limit:,}")
 
 
 def _name(_: str, name: Any) -> None:
@@ -79,6 +78,7 @@ CHECKS: Mapping[str, Check] = {
     "entries": key_arguments.check_entries,
     "firing": arguments.check_firing,
     "fresh": key_arguments.check_signing_key,
+    "id_hash": check_text,
     "intent_type": check_name,
     "item": items.check_item,
     "key": check_name,
@@ -115,7 +115,24 @@ OF_VERBS: Mapping[tuple[str, str], Check] = {
     ("audit", "after"): arguments.check_big,
     ("audit", "keys"): key_arguments.check_texts,
     ("create_key", "new"): key_arguments.check_new_key,
+    ("create_session", "new"): page_sessions.check_new_session,
     ("deliver", "limit"): _chunk,
+    ("export_events", "after"): arguments.check_big,
+    ("export_runs", "bytes"): arguments.check_bytes,
+    ("export_runs", "place"): transfer_arguments.check_place,
+    ("export_runs", "runs"): transfer_arguments.check_runs,
+    ("leave", "runs"): transfer_arguments.check_runs,
+    ("leave", "to"): check_text,
+    ("left", "departures"): transfer_arguments.check_departures,
+    ("left", "copies"): transfer_arguments.check_copies,
+    ("went_on", "departures"): transfer_arguments.check_departures,
+    ("come_back", "departures"): transfer_arguments.check_departures,
+    ("arrive", "departures"): transfer_arguments.check_departures,
+    ("arrive", "copies"): transfer_arguments.check_copies,
+    ("drop_arrived", "departures"): transfer_arguments.check_departures,
+    ("drop_arrived", "copies"): transfer_arguments.check_copies,
+    ("import_events", "events"): transfer_arguments.check_events,
+    ("import_runs", "parts"): transfer_arguments.check_parts,
     ("limit", "name"): check_name,
     ("find_key", "id"): check_text,
     ("follow", "bytes"): arguments.check_bytes,
@@ -126,6 +143,7 @@ OF_VERBS: Mapping[tuple[str, str], Check] = {
     ("load", "bytes"): arguments.check_bytes,
     ("load", "lease"): arguments.check_lease,
     ("outbox", "after"): arguments.check_big,
+    ("outlines", "limit"): _outlined,
     ("purge", "limit"): _chunk,
     ("rates", "since"): check_instant,
     ("lease_states", "leases"): arguments.check_pairs,
@@ -138,6 +156,8 @@ OF_VERBS: Mapping[tuple[str, str], Check] = {
     ("search", "text"): lambda _, text: check_searched(text),
     ("tick", "limit"): _chunk,
     ("steps", "after"): arguments.check_after,
+    ("steps", "before"): arguments.check_after,
+    ("steps", "bytes"): arguments.check_bytes,
     ("trail", "after"): arguments.check_big,
     ("use_keys", "ids"): key_arguments.check_key_ids,
 }

@@ -7,15 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast import bounds
-from holdfast.arguments import (
-    KEY_MAX,
-    WHOLE_MAX,
-    check_datetime,
-    check_name,
-    check_text,
-    check_topic,
-    check_whole,
-)
+from holdfast.arguments import WHOLE_MAX, check_datetime, check_name, check_text, check_topic, check_whole
 from holdfast.clipped import clipped
 from holdfast.contract import RUNNING_BYTES, RUNNING_MAX
 from holdfast.errors import TooLarge, UsageError
@@ -24,6 +16,7 @@ from holdfast.lifecycle import HOLDER_MOVES, SETTLED, WAITS, StepKind, StepStatu
 from holdfast.records import Item, NewRun, Running, RunningStep, StepWrite
 from holdfast.records.moves import BeginPlan, Checkpoint, Complete, HolderMove, Park, Release, Retry
 from holdfast.records.sizes import item_bytes
+from holdfast.step_keys import KEY_MAX, is_long_key
 
 from .arguments import (
     UNITS_MAX,
@@ -38,8 +31,7 @@ from .arguments import (
 )
 from .key_arguments import refuse_counted
 
-ROW_KEY_MAX = KEY_MAX + 60  # the key of a step, with the number that a repeated name gets
-EVENT_ID_MAX = KEY_MAX + 360  # an event that a step emits is named after its run and the step
+EVENT_ID_MAX = 1_000  # an event that a step emits is named after its run and the step
 
 _WRITABLE = SETTLED | {StepStatus.READY, StepStatus.WAITING}
 _OF_WAITS = frozenset({StepStatus.WAITING, StepStatus.CANCELLED})
@@ -145,8 +137,8 @@ def _check_running_step(one: RunningStep) -> None:
 
 def check_row_key(key: Any) -> None:
     """Check the key of a step's row."""
-    if not isinstance(key, str) or not 0 < len(key) <= ROW_KEY_MAX:
-        raise UsageError(f"a step's key is text of at most {ROW_KEY_MAX} characters, not {clipped(key)}")
+    if not isinstance(key, str) or not key or is_long_key(key):
+        raise UsageError(f"a step's key is text of at most {KEY_MAX} characters, not {clipped(key)}")
 
 
 def _check_step(move: HolderMove, write: StepWrite) -> None:

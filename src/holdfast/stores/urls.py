@@ -6,6 +6,7 @@ import re
 from urllib.parse import unquote
 
 POSTGRES = ("postgresql", "postgres")
+REDIS = ("redis", "rediss", "unix", "valkey", "valkeys")
 
 
 # Parts of a text: the user of a URL, before a colon; and a possible password without a host after it.
@@ -22,7 +23,7 @@ def shown(url: str, password: str = "") -> str:
     place, mark, query = rest.partition("?")
     if scheme == "sqlite":
         return url
-    if not slashes or scheme not in POSTGRES:
+    if not slashes or scheme not in POSTGRES + REDIS:
         return _strange(url)
     if "@" in query and "@" not in place:  # a password with a ? in it
         return f"{scheme}://…"

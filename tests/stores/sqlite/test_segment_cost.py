@@ -18,7 +18,7 @@ def worked(path, mode, steps=5, runs=1):
     app = App(store, name="test")
     wrote = []
 
-    @app.workflow("shop.order.v1", checkpoint=mode)
+    @app.workflow("shop.order.v1", checkpoint=mode, refresh=60)  # none on a slow machine either
     async def order(ctx):
         for n in range(steps):
             await ctx.step(f"s{n}", asyncio.sleep, 0)

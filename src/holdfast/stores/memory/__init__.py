@@ -21,6 +21,7 @@ from holdfast.bounds import BATCH_BYTES
 from holdfast.contract import (
     CHILDREN_COUNTED,
     DELETED_SECONDS,
+    OUTLINES_MAX,
     PURGE_SLICE,
     START,
     TRANSACTION_SECONDS,
@@ -50,6 +51,7 @@ from holdfast.records import (
     Run,
     RunFilter,
     Running,
+    RunOutline,
     Started,
     Stats,
     Step,
@@ -61,6 +63,7 @@ from holdfast.records import (
     tenant_name,
 )
 from holdfast.records.shown import without_large
+from holdfast.records.traits import HINTED_POLL_SECONDS
 from holdfast.stores.checked import checked
 from holdfast.stores.run_filter import inside
 
@@ -70,9 +73,11 @@ from .keeper import NO_DATABASE, KeeperVerbs
 from .keys import KeyVerbs
 from .limits import LimitVerbs
 from .outbox import OutboxVerbs, relay_at
+from .page_sessions import PageSessionVerbs
 from .people import PeopleVerbs
 from .rows import State
 from .schedules import ScheduleVerbs
+from .transfer import TransferVerbs
 
 Listener = tuple[asyncio.AbstractEventLoop, Callable[[], None], Callable[[], None] | None]
 
@@ -84,10 +89,20 @@ def _wall_clock() -> Instant:
 
 
 @checked
-class MemoryStore(PeopleVerbs, KeeperVerbs, CountVerbs, LimitVerbs, OutboxVerbs, ScheduleVerbs, KeyVerbs):
+class MemoryStore(
+    PeopleVerbs,
+    KeeperVerbs,
+    CountVerbs,
+    LimitVerbs,
+    OutboxVerbs,
+    ScheduleVerbs,
+    KeyVerbs,
+    PageSessionVerbs,
+    TransferVerbs,
+):
     """All verbs of the contract over dicts."""
 
-    traits = Traits()
+    traits = Traits(poll_seconds=HINTED_POLL_SECONDS)  # whoever changes a run here rings for all
 
     def __init__(self, clock: Callable[[], Instant] | None = None) -> None:
         self._clock = clock or _wall_clock
@@ -117,6 +132,12 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, CountVerbs, LimitVerbs, OutboxVerbs,
         with self._lock:
             return reads.runs(self._state, inside(where), limit, after)
 
+    async def outlines(
+        self, where: RunFilter, limit: int = OUTLINES_MAX, after: UUID | None = None
+    ) -> builtins.list[RunOutline]:
+        with self._lock:
+            return reads.outlines(self._state, inside(where), limit, after)
+
     async def search(self, text: str, where: RunFilter, limit: int = 100, after: UUID | None = None) -> Found:
         with self._lock:
             return search.search(self._state, text, inside(where), limit, after)
@@ -128,7 +149,14 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, CountVerbs, LimitVerbs, OutboxVerbs,
             return reads.children(self._state, runs, tenant_name(tenant), most)
 
     async def steps(
-        self, run: UUID, tenant: Tenant, *, largest: int | None = None, after: int | None = None
+        self,
+        run: UUID,
+        tenant: Tenant,
+        *,
+        largest: int | None = None,
+        after: int | None = None,
+        before: int | None = None,
+        bytes: int | None = None,
     ) -> builtins.list[Step]:
         with self._lock:
             row = self._state.seen(run, tenant_name(tenant))
@@ -137,7 +165,9 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, CountVerbs, LimitVerbs, OutboxVerbs,
             found = reads.steps(row)
             if largest is not None:
                 found = [without_large(step, largest) for step in found]
-            return found if after is None else reads.steps_page(found, after)
+            if before is not None:
+                return reads.steps_before(found, before, bytes)
+            return found if after is None else reads.steps_page(found, after, bytes)
 
     async def trail(
         self,
@@ -325,20 +355,20 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, CountVerbs, LimitVerbs, OutboxVerbs,
 
 
 def _before_fork() -> None:
-    _forking.extend(_all)
-    for store in _forking:
+    _fork.stores = sorted(_all, key=id)  # in one order: two threads that fork at once wait for each other
+    for store in _fork.stores:
         store.hold_still()
 
 
 def _in_parent() -> None:
-    while _forking:
-        _forking.pop().go_on()
+    while _fork.stores:
+        _fork.stores.pop().go_on()
 
 
 def _in_child() -> None:
-    while _forking:
-        _forking.pop().left_behind()
+    while _fork.stores:
+        _fork.stores.pop().left_behind()
 
 
-_forking: list[MemoryStore] = []
+_fork = threading.local()  # the stores that the fork of this thread holds
 os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from holdfast.errors import IllegalMove, UnknownRun
 from holdfast.lifecycle import FINAL, Status, StepStatus
+from holdfast.machine.relocating import send_there
 from holdfast.machine.rows import StepRow
 from holdfast.machine.waking import settle
 from holdfast.records import Instant, NewEvent
@@ -32,7 +33,7 @@ def _addressable(state: State, event: NewEvent) -> None:
         raise UnknownRun(event.run)
     present = state.present_of(row)
     if present.status in FINAL:
-        raise IllegalMove(present.id, "emit", present.status)
+        raise IllegalMove(present.id, "emit", present.status, send_there(present.last_error))
 
 
 def hand_over(state: State, event: EventRow, now: Instant, limit: int) -> list[UUID]:

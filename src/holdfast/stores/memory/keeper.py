@@ -14,16 +14,15 @@ from uuid import UUID
 
 from holdfast.contract import SLICE, SLICES
 from holdfast.errors import UsageError
-from holdfast.lifecycle import Status
-from holdfast.records import Chore, Emitted, Instant, NewEvent, Ticked
+from holdfast.records import Chore, Emitted, Instant, NewEvent
 from holdfast.stores.pacing import Pace
-from holdfast.stores.rounds import ticked
+from holdfast.stores.rounds import ChoreRounds
 
 from . import children, delivery, timeouts
 from .reads import is_served
 
 if TYPE_CHECKING:
-    from .rows import EventRow, State
+    from .rows import EventRow, RunRow, State
 
 NO_DATABASE = (
     "the memory store has no database whose transaction could be shared: use a store such as sqlite:///…, "
@@ -31,7 +30,7 @@ NO_DATABASE = (
 )
 
 
-class KeeperVerbs:
+class KeeperVerbs(ChoreRounds):
     """The verbs emit, deliver and tick, as a mixin of the store."""
 
     _clock: Callable[[], Instant]
@@ -60,20 +59,6 @@ class KeeperVerbs:
             woken = delivery.hand_over(self._state, event, self._clock(), limit)
             self._hint()
             return woken
-
-    async def deliver(self, limit: int = SLICE) -> int:
-        return (await self._deliver(max(1, limit)))[0]
-
-    async def _deliver(self, limit: int) -> tuple[int, bool]:
-        """Carry out what runs owe, deliver events, carry out the rest. Return (runs woken, True if more
-        is left)."""
-        pace = self._pace()
-        first, more_owed = await self._owed(limit, pace)
-        woken, more = await self._events(limit, pace)
-        last = 0
-        if woken:
-            last, more_owed = await self._owed(limit, pace)
-        return first + woken + last, more or more_owed
 
     async def _events(self, limit: int, pace: Pace) -> tuple[int, bool]:
         """Deliver one slice of each event, from where the last call ended; then those that need more, in
@@ -113,60 +98,20 @@ class KeeperVerbs:
             await pace.after(())
         return woken, True
 
-    async def tick(
-        self, limit: int = SLICE, *, wait_timeouts: bool = True, only: Chore | None = None
-    ) -> Ticked:
-        limit, failed, more = max(1, limit), set[UUID](), False
-        done = dict.fromkeys(Chore, 0)
-        for chore in Chore if only is None else (only,):
-            cut = False
-            if chore is Chore.COUNT:
-                pass  # runs are counted when they are asked for: nothing is to be folded
-            elif chore is Chore.DELIVER:
-                done[chore], cut = await self._deliver(limit)
-            elif chore is Chore.LAPSE:
-                done[chore], cut = await self._lapse(limit, wait_timeouts=wait_timeouts)
-            else:
-                done[chore], ended, cut = await self._ended(chore, limit)
-                failed |= ended
-            more = more or cut
-        return ticked(done, failed, more=more)
-
-    async def _ended(self, chore: Chore, limit: int) -> tuple[int, set[UUID], bool]:
+    async def _end_some(self, chore: Chore, limit: int) -> tuple[Sequence[RunRow], bool]:
         work = timeouts.expire if chore is Chore.EXPIRE else timeouts.time_out
-        done, failed, pace = 0, set[UUID](), self._pace()
-        for _ in range(SLICES):
-            with self._lock:
-                rows = work(self._state, self._clock(), limit)
-                if rows:
-                    self._hint()
-            done += len(rows)
-            failed |= {row.id for row in rows if row.status is Status.FAILED}
-            if len(rows) < limit:
-                return done, failed, False
-            await pace.after(())
-            if pace.is_over:
-                break
-        return done, failed, True
+        with self._lock:
+            rows = work(self._state, self._clock(), limit)
+            if rows:
+                self._hint()
+        return rows, len(rows) < limit
 
-    async def _lapse(self, limit: int, *, wait_timeouts: bool) -> tuple[int, bool]:
-        done, pace = 0, self._pace()
-        for _ in range(SLICES):
-            with self._lock:
-                size = pace.size(limit)
-                runs = timeouts.lapse(self._state, self._clock(), size, wait_timeouts=wait_timeouts)
-                if runs:
-                    self._hint()
-            done += len(runs)
-            if len(runs) < size:
-                return done, False
-            if pace.is_over:
-                break
-            await pace.after(runs)
-        return done, True
-
-    def _pace(self) -> Pace:
-        return Pace(self._pending, self._served)
+    async def _lapse_some(self, limit: int, *, wait_timeouts: bool) -> tuple[Sequence[UUID], bool]:
+        with self._lock:
+            runs = timeouts.lapse(self._state, self._clock(), limit, wait_timeouts=wait_timeouts)
+            if runs:
+                self._hint()
+        return runs, len(runs) < limit
 
     async def _pending(self, runs: Sequence[UUID]) -> int:
         with self._lock:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict, replace
 
 from holdfast.bounds import page
-from holdfast.contract import AUDIT_SECONDS, KEY_KEEP_SECONDS, USED_SECONDS
+from holdfast.contract import AUDIT_SECONDS, KEY_KEEP_SECONDS
 from holdfast.errors import UnknownApiKey
 from holdfast.machine.durations import micros
 from holdfast.records import (
@@ -21,7 +21,6 @@ from holdfast.records import (
     NewApiKey,
     SigningKey,
     Tenant,
-    instant,
     moment,
     tenant_name,
 )
@@ -29,8 +28,6 @@ from holdfast.stores import keys as rules
 
 if TYPE_CHECKING:
     from .rows import State
-
-Span = tuple[Instant | None, Instant | None]
 
 
 @dataclass(slots=True)
@@ -55,18 +52,12 @@ class KeyRows:
 
 
 def create(rows: KeyRows, new: NewApiKey, audit: AuditWrite | None, now: Instant) -> ApiKey:
-    known = rows.api.get(new.id)
-    if known is not None:
-        if (known.tenant, known.name, known.secret_hash) != (new.tenant, new.name, new.secret_hash):
-            raise rules.id_taken(new)
-        return rules.shown(known)
+    if (known := rows.api.get(new.id)) is not None:
+        return rules.known(known, new)
     for other in rows.api.values():
         if (other.tenant, other.name) == (new.tenant, new.name) and other.is_live(moment(now)):
             raise rules.name_taken(new.name, other.id)
-    same = {name: value for name, value in asdict(new).items() if name not in {"by", "expires_at"}}
-    expires_at = None if new.expires_at is None else moment(new.expires_at)
-    key = ApiKey(**same, expires_at=expires_at, created_at=moment(now), created_by=new.by)
-    rows.api[key.id] = key
+    key = rows.api[new.id] = rules.made(new, now)
     return rows.note_about(audit, key, now)
 
 
@@ -77,44 +68,11 @@ def find(rows: KeyRows, id: str, tenant: str | None) -> ApiKey:
     return key
 
 
-def rotate(
-    rows: KeyRows, key: ApiKey, secret_hash: str, until: Instant, audit: AuditWrite | None, now: Instant
-) -> ApiKey:
-    if key.revoked_at is not None:
-        raise rules.revoked(key.id)
-    if key.secret_hash == secret_hash:
-        return rules.shown(key)
-    rows.api[key.id] = changed = replace(
-        key,
-        secret_hash=secret_hash,
-        old_secret_hash=key.secret_hash,
-        old_secret_until=moment(until),
-        rotated_at=moment(now),
-    )
-    return rows.note_about(audit, changed, now)
-
-
 def revoke(rows: KeyRows, key: ApiKey, by: str, audit: AuditWrite | None, now: Instant) -> ApiKey:
     if key.revoked_at is not None:
         return rules.shown(key)
     rows.api[key.id] = changed = replace(key, revoked_at=moment(now), revoked_by=by)
     return rows.note_about(audit, changed, now)
-
-
-def use(rows: KeyRows, ids: Sequence[str], now: Instant) -> None:
-    since = moment(now - micros(USED_SECONDS))
-    for key in filter(None, map(rows.api.get, ids)):
-        if key.last_used_at is None or key.last_used_at <= since:
-            rows.api[key.id] = replace(key, last_used_at=moment(now))
-
-
-def add_signing_key(rows: KeyRows, fresh: bytes, now: Instant) -> tuple[SigningKey, ...]:
-    newest = rows.signing[0] if rows.signing else None
-    if newest is None or newest.secret != fresh:
-        number = 1 if newest is None else newest.id + 1
-        made = SigningKey(id=number, secret=fresh, created_at=moment(now))
-        rows.signing = (made, *rows.signing)[: rules.SIGNING_KEYS]
-    return rows.signing
 
 
 def purge(rows: KeyRows, limit: int, now: Instant) -> tuple[int, int]:
@@ -167,7 +125,11 @@ class KeyVerbs:
         with self._lock:
             rows, now = self._state.keyring, self._clock()
             key = find(rows, id, tenant_name(tenant))
-            return rotate(rows, key, secret_hash, now + micros(overlap_seconds), audit, now)
+            changed = rules.rotated(key, secret_hash, overlap_seconds, now)
+            if changed is None:
+                return rules.shown(key)
+            rows.api[key.id] = changed
+            return rows.note_about(audit, changed, now)
 
     async def revoke_key(
         self, id: str, tenant: Tenant, by: str = "", audit: AuditWrite | None = None
@@ -178,16 +140,21 @@ class KeyVerbs:
 
     async def use_keys(self, ids: Sequence[str]) -> None:
         with self._lock:
-            use(self._state.keyring, ids, self._clock())
+            keys, now = self._state.keyring.api, self._clock()
+            for key in filter(None, map(keys.get, ids)):
+                keys[key.id] = rules.used(key, now) or key
 
     async def signing_keys(self, fresh: bytes) -> tuple[SigningKey, ...]:
         with self._lock:
             rows = self._state.keyring
-            return rows.signing or add_signing_key(rows, fresh, self._clock())
+            rows.signing = rows.signing or rules.with_signing_key((), fresh, self._clock())
+            return rows.signing
 
     async def add_signing_key(self, fresh: bytes) -> tuple[SigningKey, ...]:
         with self._lock:
-            return add_signing_key(self._state.keyring, fresh, self._clock())
+            rows = self._state.keyring
+            rows.signing = rules.with_signing_key(rows.signing, fresh, self._clock())
+            return rows.signing
 
     async def note_audit(self, entries: Sequence[AuditWrite]) -> None:
         with self._lock:
@@ -200,16 +167,13 @@ class KeyVerbs:
         after: int | None = None,
         actions: Sequence[str] = (),
         keys: Sequence[str] = (),
-        between: Span = (None, None),
+        between: rules.Span = (None, None),
     ) -> list[AuditEntry]:
-        name, (since, until) = tenant_name(tenant), between
+        name = tenant_name(tenant)
         with self._lock:
             found = (
                 entry for entry in reversed(self._state.keyring.audit)
                 if name in {None, entry.tenant} and (after is None or entry.seq < after)
-                and (not actions or entry.action in actions)
-                and (not keys or (entry.key_id != "" and entry.key_id in keys))
-                and (since is None or instant(entry.at) >= since)
-                and (until is None or instant(entry.at) < until)
+                and rules.is_asked_for(entry, actions, keys, between)
             )  # fmt: skip
             return page(found, rules.entry_bytes, limit)

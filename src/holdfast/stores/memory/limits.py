@@ -5,40 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 from uuid import UUID
-
-import msgspec
 
 from holdfast.lifecycle import Status
 from holdfast.machine.durations import micros
-from holdfast.records import RUNTIME, Ask, Hold, Instant, Limit, Registration, Tenant, moment, tenant_name
+from holdfast.records import RUNTIME, Ask, Hold, Instant, Limit, Registration, Tenant, tenant_name
 from holdfast.stores.claiming.capacity import Capacities, Used
-from holdfast.stores.claiming.rules import Entry, LimitRule, Rules, made_rule, shown_limit, shown_limits
+from holdfast.stores.claiming.rules import LimitRule, Rules, made_rule, shown_limit, shown_limits
 from holdfast.stores.claiming.shares import Shares, book_of, kept_since, reweighed
+from holdfast.stores.claiming.usage import (
+    Book,
+    Uses,
+    counted,
+    registered,
+    rules_of,
+    shares_of,
+    spent,
+    unpaused,
+    with_claims,
+)
 
 if TYPE_CHECKING:
     from .rows import RunRow, State
 
 Name = tuple[str, str]  # scope and name
-
-
-class Uses(NamedTuple):
-    """Claims that a rate counts: their time, their number, and when they stop counting."""
-
-    at: Instant
-    taken: int
-    gone_at: Instant
-
-
-class Book(NamedTuple):
-    """The turns of one kind of worker: the place served last, the places of waiting tenants, and the last
-    use."""
-
-    passed: int
-    places: dict[str, int]
-    used_at: Instant
 
 
 @dataclass(slots=True)
@@ -51,32 +42,20 @@ class Limiting:
     books: dict[str, Book] = field(default_factory=dict)
 
     def rules(self) -> Rules:
-        entries = (Entry(one.workflow_name, one.runtime, one.is_enabled) for one in self.registry.values())
-        return Rules(entries, self.limits.values())
+        return rules_of(self.registry.values(), self.limits.values())
 
     def shares(self, rules: Rules, ask: Ask, due: Iterable[str], now: Instant) -> Shares:
-        book = self.books.get(book_of(ask))
-        if book is None or book.used_at <= kept_since(now):
-            return Shares(rules, 0, {}, due)
-        return Shares(rules, book.passed, book.places, due)
+        return shares_of(self.books.get(book_of(ask)), rules, due, now)
 
 
 def capacities_of(state: State, now: Instant) -> Capacities:
     def leased(scope: str, name: str) -> int:
         return sum(row.status is Status.LEASED and _named(row, scope) == name for row in state.runs.values())
 
-    def spent(scope: str, name: str, rate: int, period: int) -> Used:
-        known = state.limiting.claims.get((scope, name), ())
-        # A claim more than one period in the future was made with a wrong clock.
-        counted = [one for one in known if now - period < one.at <= now + period]
-        left = count = sum(one.taken for one in counted)
-        for one in counted:
-            left -= one.taken
-            if left < rate:
-                return Used(count, partial(int, one.at + period))
-        return Used(count, partial(int, now))
+    def used(scope: str, name: str, rate: int, period: int) -> Used:
+        return spent(state.limiting.claims.get((scope, name), ()), rate, period, now)
 
-    return Capacities(state.limiting.rules(), now, leased, spent)
+    return Capacities(state.limiting.rules(), now, leased, used)
 
 
 def _named(row: RunRow, scope: str) -> str | None:
@@ -90,13 +69,11 @@ def note_turns(limiting: Limiting, ask: Ask, shares: Shares, now: Instant) -> No
 
 
 def note_claims(state: State, taken: Capacities, now: Instant) -> None:
-    """Record claims under a rate, never earlier than the last one, even when the clock was turned back."""
+    """Record claims under a rate."""
     claims, rated = state.limiting.claims, list(taken.rated())
     for capacity in rated:
-        name, period = (capacity.scope, capacity.name), capacity.period or 0
-        known = [one for one in claims.get(name, ()) if one.at <= now + period]
-        at = max([now, *(one.at for one in known)])
-        claims[name] = [*known, Uses(at, capacity.taken, at + period)]
+        name = capacity.scope, capacity.name
+        claims[name] = with_claims(claims.get(name, ()), capacity, now)
     if rated:
         forget_claims(state.limiting, now)
 
@@ -104,17 +81,9 @@ def note_claims(state: State, taken: Capacities, now: Instant) -> None:
 def forget_claims(limiting: Limiting, now: Instant) -> int:
     """Remove claims that no rate counts any more. Return how many."""
     before = sum(map(len, limiting.claims.values()))
-    kept = {name: [one for one in claims if one.gone_at > now] for name, claims in limiting.claims.items()}
+    kept = {name: counted(claims, now) for name, claims in limiting.claims.items()}
     limiting.claims = {name: claims for name, claims in kept.items() if claims}
     return before - sum(map(len, limiting.claims.values()))
-
-
-def register(limiting: Limiting, name: str, now: Instant, given: dict[str, Any]) -> Registration:
-    at = moment(now)
-    known = limiting.registry.get(name) or Registration(workflow_name=name, created_at=at, updated_at=at)
-    changed = {field: value for field, value in given.items() if value is not None}
-    made = limiting.registry[name] = msgspec.structs.replace(known, updated_at=at, **changed)
-    return made
 
 
 def set_limit(limiting: Limiting, rule: LimitRule) -> LimitRule:
@@ -154,9 +123,8 @@ def _forget(limiting: Limiting, before: Rules, changed: LimitRule) -> None:
 
 
 def pause_key(limiting: Limiting, key: str, until: Instant, now: Instant) -> LimitRule:
-    for rule in tuple(limiting.limits.values()):
-        if rule.paused_until is not None and rule.paused_until <= now:
-            _put(limiting, rule._replace(paused_until=None))
+    for rule in unpaused(limiting.limits.values(), now):
+        _put(limiting, rule)
     rule = limiting.limits.get(("key", key), LimitRule("key", key))
     paused = rule._replace(paused_until=max(rule.paused_until or 0, until))
     _put(limiting, paused)
@@ -204,7 +172,8 @@ class LimitVerbs:
             "intent_type": intent_type,
         }
         with self._lock:
-            made = register(self._state.limiting, name, self._clock(), given)
+            registry = self._state.limiting.registry
+            made = registry[name] = registered(registry.get(name), name, given, self._clock())
             self._hint()
             return made
 

@@ -15,6 +15,7 @@ from holdfast.bounds import page, text_bytes
 from holdfast.contract import DUE_COUNTED, GIVE_UP_SECONDS
 from holdfast.errors import UnknownMessage, UsageError
 from holdfast.machine.durations import micros
+from holdfast.machine.relocating import refuse_moved_message
 from holdfast.records import (
     Backlog,
     Instant,
@@ -32,7 +33,7 @@ from holdfast.records import (
     tenant_name,
 )
 from holdfast.records.sizes import message_bytes
-from holdfast.stores.run_filter import inside
+from holdfast.stores.run_filter import inside, matches_message
 
 if TYPE_CHECKING:
     from .rows import State
@@ -217,18 +218,8 @@ def relay_at(
 
 def outbox(post: Post, where: OutboxFilter, limit: int, after: int) -> list[OutboxMessage]:
     rows = sorted(post.messages.values(), key=lambda row: row.seq)
-    found = (row for row in rows if row.seq > after and _matches(row, where))
+    found = (row for row in rows if row.seq > after and matches_message(row, where))
     return page((_shown(row, post.is_first(row)) for row in found), message_bytes, limit)
-
-
-def _matches(row: MessageRow, where: OutboxFilter) -> bool:
-    return (
-        (not where.statuses or row.status in where.statuses)
-        and where.sink in {None, row.sink}
-        and where.run in {None, row.run}
-        and where.tenant in {None, row.tenant}
-        and where.id in {None, row.id}
-    )
 
 
 def _shown(row: MessageRow, first: bool) -> OutboxMessage:  # noqa: FBT001 - private, and clear where it is called
@@ -245,6 +236,7 @@ def resend(post: Post, id_: str, tenant: str | None, now: Instant) -> OutboxMess
     row = post.messages.get(id_)
     if row is None or tenant not in {None, row.tenant}:
         raise UnknownMessage(id_)
+    refuse_moved_message(id_, row.error)
     if row.status is not MessageStatus.PENDING:
         row.status, row.seq, row.next_at = MessageStatus.PENDING, post.next_seq(), now
         row.attempts, row.tried_at, row.sent_at = 0, None, None
@@ -252,6 +244,25 @@ def resend(post: Post, id_: str, tenant: str | None, now: Instant) -> OutboxMess
     elif row.held_by is None and post.is_first(row):
         row.next_at = now
     return _shown(row, post.is_first(row))
+
+
+def hold(post: Post, run: UUID, error: Json, now: Instant) -> list[str]:
+    """Make the pending messages of a run dead. Return their ids, in their order."""
+    found = (row for row in post.messages.values() if row.run == run and row.status is MessageStatus.PENDING)
+    pending = sorted(found, key=lambda row: row.seq)
+    for row in pending:
+        row.held_by, row.error, row.fence = None, error, row.fence + 1
+        _leave(post, row, MessageStatus.DEAD, now)
+    return [row.id for row in pending]
+
+
+def free(post: Post, run: UUID, ids: Sequence[str], now: Instant) -> None:
+    """Make these messages of a run pending again, if they are dead."""
+    for id_ in ids:
+        row = post.messages.get(id_)
+        if row is not None and row.run == run and row.status is MessageStatus.DEAD:
+            row.error = None
+            resend(post, id_, None, now)
 
 
 def backlog(post: Post) -> list[Backlog]:

@@ -11,7 +11,7 @@ from holdfast.machine.durations import micros
 from holdfast.machine.rows import Owes, StepRow
 from holdfast.records import Finding, Instant, Purged
 
-from . import keys
+from . import keys, page_sessions
 from .limits import forget_claims
 from .rows import EventRow, RunRow, State
 from .view import MemoryView, open_waits
@@ -40,6 +40,7 @@ def purge(state: State, ttl_seconds: float, deleted_seconds: float, limit: int, 
         claims=claims,
         audit=audit,
         api_keys=api_keys,
+        sessions=page_sessions.purge(state.page_sessions, ROWS, now),
     )
 
 

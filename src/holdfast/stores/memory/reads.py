@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from uuid import UUID
@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.bounds import page
-from holdfast.contract import DUE_COUNTED, LABELS_MAX, LIVE_SECONDS, SCALE_MAX
+from holdfast.contract import DUE_COUNTED, LIVE_SECONDS, SCALE_MAX
 from holdfast.lifecycle import FINAL, OPEN, Status, StepKind, StepStatus
 from holdfast.machine.claiming import unrecorded
 from holdfast.machine.durations import micros
@@ -24,16 +24,15 @@ from holdfast.records import (
     Presence,
     Run,
     RunFilter,
+    RunOutline,
     Stats,
     Step,
-    instant,
     moment,
 )
-from holdfast.records.fingerprints import fingerprint
-from holdfast.records.shown import without_values
+from holdfast.records.shown import outline, without_values
 from holdfast.records.sizes import run_bytes, shown_step_bytes
-from holdfast.records.unreadable import read_object
 from holdfast.stores.claiming.served import can_run, unclaimable
+from holdfast.stores.run_filter import matches
 
 from . import schedules
 from .counts import counts, scale
@@ -107,10 +106,16 @@ def steps(row: RunRow) -> list[Step]:
     return [now if step.key == current.key else step for step in shown]
 
 
-def steps_page(found: list[Step], after: int) -> list[Step]:
-    """Return the steps behind a seq, as many as fit into one answer."""
+def steps_page(found: list[Step], after: int, most: int | None) -> list[Step]:
+    """Return the steps behind a seq, as many as fit into so many bytes."""
     later = [step for step in found if step.seq > after]
-    return page(later, shown_step_bytes, len(later))
+    return page(later, shown_step_bytes, len(later), most)
+
+
+def steps_before(found: list[Step], before: int, most: int | None) -> list[Step]:
+    """Return the steps before a seq, the newest first, as many as fit into so many bytes."""
+    earlier = [step for step in reversed(found) if step.seq < before]
+    return page(earlier, shown_step_bytes, len(earlier), most)
 
 
 _LIVE = {Status.PENDING: StepStatus.READY, Status.LEASED: StepStatus.RUNNING}
@@ -121,6 +126,11 @@ def runs(state: State, where: RunFilter, limit: int, after: UUID | None) -> list
     return page(runs if where.values else map(without_values, runs), run_bytes, limit)
 
 
+def outlines(state: State, where: RunFilter, limit: int, after: UUID | None) -> list[RunOutline]:
+    found = islice(matching(state, where, after), max(0, limit))
+    return [outline(shown(row, state)) for row in found]
+
+
 def matching(state: State, where: RunFilter, after: UUID | None) -> Iterator[RunRow]:
     """Yield the runs of a filter, newest first."""
     rows = sorted(state.runs.values(), key=lambda row: row.id, reverse=True)
@@ -128,43 +138,8 @@ def matching(state: State, where: RunFilter, after: UUID | None) -> Iterator[Run
 
 
 def _matches(row: RunRow, where: RunFilter) -> bool:
-    return (
-        (where.deleted or row.deleted_at is None)
-        and (not where.statuses or row.status in where.statuses)
-        and (where.waiting_on is None or any(w.kind is where.waiting_on for w in open_waits(row)))
-        and (where.type is None or _is_type(row.type, where.type))
-        and where.tenant in {None, row.tenant}
-        and where.key in {None, row.key}
-        and where.parent in {None, row.parent}
-        and not (where.roots and row.parent is not None)
-        and _is_labelled(row, where.labels)
-        and (where.error is None or _failed_as(row, where.error))
-        and _within(row.created_at, where.created_since, where.created_until)
-        and _within(row.finished_at, where.finished_since, where.finished_until)
-        and _within(row.updated_at, where.updated_since, where.updated_until)
-    )
-
-
-def _is_labelled(row: RunRow, wanted: Mapping[str, str | None]) -> bool:
-    if not wanted:
-        return True
-    labels = dict(islice(read_object(row.labels).items(), LABELS_MAX))
-    return all(name in labels and value in {None, labels[name]} for name, value in wanted.items())
-
-
-def _failed_as(row: RunRow, wanted: str | tuple[str, ...]) -> bool:
-    found = fingerprint(row.error) if row.status is Status.FAILED else None
-    if found is None or isinstance(wanted, tuple):
-        return found is not None and found in wanted
-    return found.startswith(wanted[:-1]) if wanted.endswith("%") else found == wanted
-
-
-def _within(at: Instant | None, since: datetime | None, until: datetime | None) -> bool:
-    if since is None and until is None:
-        return True
-    return (
-        at is not None and (since is None or at >= instant(since)) and (until is None or at < instant(until))
-    )
+    waits = where.waiting_on is None or any(wait.kind is where.waiting_on for wait in open_waits(row))
+    return waits and matches(row, where)
 
 
 def children(state: State, runs: Sequence[UUID], tenant: str | None, most: int) -> list[ChildCounts]:
@@ -177,10 +152,6 @@ def children(state: State, runs: Sequence[UUID], tenant: str | None, most: int) 
             by_status = {status.value: count for status, count in counted.items()}
             found.append(ChildCounts(run=run, by_status=by_status, more=next(kids, None) is not None))
     return found
-
-
-def _is_type(name: str, wanted: str) -> bool:
-    return name.startswith(wanted[:-1]) if wanted.endswith("%") else name == wanted
 
 
 def next_claim(

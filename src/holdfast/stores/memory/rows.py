@@ -15,7 +15,10 @@ from holdfast.lifecycle import FINAL, Status, StepStatus
 from holdfast.machine import rows as machine
 from holdfast.machine.rows import StepRow
 from holdfast.machine.view import Account
-from holdfast.records import Definition, Instant, Json, NewSchedule, Presence, RunningStep
+from holdfast.records import Definition, Instant, Json, PageSession, Presence, RunningStep
+from holdfast.records.transfer import MOVED, MOVING, CarriedRun
+from holdfast.stores.events import TakenEvent
+from holdfast.stores.schedule_rows import ScheduleRow
 
 from .counts import Happenings
 from .keys import KeyRows
@@ -60,43 +63,16 @@ class RunRow(machine.RunRow, gc=True, kw_only=True):
         return min(left, key=lambda step: step.seq, default=None) if self.is_plan else None
 
 
-@dataclass(slots=True, kw_only=True)
-class EventRow:
+class EventRow(TakenEvent, kw_only=True):
     """An event in the inbox; `woken` counts the runs that it reached."""
 
     seq: int
-    id: str
     tenant: str
-    topic: str
-    payload: Json
     run: UUID | None
-    at: Instant
     keep_seconds: float
     delivered: bool = False
     woken: int = 0
     left: deque[tuple[UUID, str]] | None = None  # during delivery: the waits that have not looked yet
-    _output: Json | None = None  # one text for all waits that take it, so that a large one is not copied
-    _wake: Json | None = None
-
-    @property
-    def size(self) -> int:
-        return text_bytes(self.payload)
-
-    @property
-    def output(self) -> Json:
-        """The output of a wait that takes the event."""
-        if self._output is None:
-            payload = msgspec.Raw(self.payload.encode())
-            output = {"id": self.id, "topic": self.topic, "at": self.at, "payload": payload}
-            self._output = msgspec.json.encode(output).decode()
-        return self._output
-
-    @property
-    def wake(self) -> Json:
-        """The `wake` of a plan's task that takes the event."""
-        if self._wake is None:
-            self._wake = '{"reason":"event","event":' + self.output + "}"
-        return self._wake
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,27 +85,6 @@ class TrailRow:
     type: str
     at: Instant
     data: dict[str, Any] | Json
-
-
-@dataclass(slots=True, kw_only=True)
-class ScheduleRow:
-    """A schedule as it was last given, and its progress. `open`: its runs, except those that were seen to
-    have ended; empty if its runs may overlap."""
-
-    new: NewSchedule
-    created_at: Instant
-    updated_at: Instant
-    rev: int = 1
-    paused: bool = False
-    paused_by: str | None = None
-    waiting: tuple[Instant, ...] = ()
-    open: tuple[UUID, ...] = ()
-    fired: int = 0
-    skipped: int = 0
-    last_at: Instant | None = None
-    last_run: UUID | None = None
-    last_skipped_at: Instant | None = None
-    last_missed_at: Instant | None = None
 
 
 @dataclass(slots=True)
@@ -149,11 +104,13 @@ class State:
     post: Post = field(default_factory=Post)
     limiting: Limiting = field(default_factory=Limiting)
     keyring: KeyRows = field(default_factory=KeyRows)
+    page_sessions: dict[str, PageSession] = field(default_factory=dict)
     happenings: Happenings = field(default_factory=Happenings)
     accounts: dict[UUID, Account] = field(
         default_factory=dict
     )  # budgets that runs share, by the run at the top
     schedules: dict[tuple[str, str], ScheduleRow] = field(default_factory=dict)  # by tenant and name
+    parts: dict[UUID, list[CarriedRun]] = field(default_factory=dict)  # of large runs that are being imported
     # The highest numbers given so far. Numbers of removed rows are not given again.
     event_seq: int = 0
     trail_seq: int = 0
@@ -217,8 +174,9 @@ def check(row: RunRow, *, steps: bool) -> None:
         "a holder and a lease exactly while leased": leased == (row.leased_by is not None)
         and leased == (row.lease_until is not None),
         "nobody at it once it is deleted": not leased or row.deleted_at is None,
-        "a pause asked of a leased or paused run only": row.pause_asked_by is None
-        or row.status in {Status.LEASED, Status.PAUSED},
+        "a pause asked of a leased or paused run only, or a move": row.pause_asked_by is None
+        or row.status in {Status.LEASED, Status.PAUSED}
+        or (row.status in FINAL and row.pause_asked_by in {MOVING, MOVED}),
         "an end exactly when final": (row.status in FINAL) == (row.finished_at is not None),
         "a way on exactly while paused": (row.status is Status.PAUSED) == (row.resume_to is not None),
         "something to wait for while waiting": row.status is not Status.WAITING

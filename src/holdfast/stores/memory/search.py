@@ -9,8 +9,7 @@ from holdfast.bounds import page, text_bytes
 from holdfast.records import Found, RunFilter
 from holdfast.records.shown import without_values
 from holdfast.records.sizes import run_bytes
-from holdfast.records.unreadable import read_object
-from holdfast.searching import json_forms
+from holdfast.stores.run_filter import holds
 
 from .reads import matching, shown
 from .rows import RunRow, State
@@ -27,7 +26,7 @@ def search(state: State, text: str, where: RunFilter, limit: int, after: UUID | 
             ended = False
             break
         looked_at.append(row.id)
-        if _holds(row, text):
+        if holds(row, text):
             hits.append(row)
     runs = (shown(row, state) for row in hits)
     listed = page(runs if where.values else map(without_values, runs), run_bytes, limit)
@@ -35,18 +34,3 @@ def search(state: State, text: str, where: RunFilter, limit: int, after: UUID | 
         del looked_at[looked_at.index(listed[-1].id) + 1 :]
         ended = False
     return Found(runs=tuple(listed), after=None if ended else looked_at[-1], looked_at=len(looked_at))
-
-
-def _holds(row: RunRow, text: str) -> bool:
-    values = (row.params, row.result or "", row.labels or "")
-    return (
-        any(form in value for form in dict.fromkeys(json_forms(text)) for value in values)
-        or text in (row.key or "")
-        or text in (row.last_error or "")
-        or text in _message(row)
-    )
-
-
-def _message(row: RunRow) -> str:
-    message = None if row.error is None else read_object(row.error).get("message")
-    return message if isinstance(message, str) else ""

@@ -23,6 +23,7 @@ from holdfast.errors import Unavailable
 from holdfast.records import Instant, Traits
 from holdfast.records.traits import HINTED_POLL_SECONDS
 from holdfast.stores.checked import checked
+from holdfast.stores.opening import Opening
 
 from . import migrate
 from .address import parsed
@@ -45,6 +46,7 @@ from .verbs.purge import PurgeVerb
 from .verbs.queue import QueueVerbs
 from .verbs.reads import ReadVerbs
 from .verbs.schedules import ScheduleVerbs
+from .verbs.transfer import TransferVerbs
 from .verbs.waits import WaitVerbs
 
 Clock = Callable[[], Instant]
@@ -62,6 +64,7 @@ class PostgresStore(
     LimitVerbs,
     KeyVerbs,
     PurgeVerb,
+    TransferVerbs,
     ReadVerbs,
     ForwardedVerbs,
 ):
@@ -85,6 +88,7 @@ class PostgresStore(
 
     def _begin(self) -> None:
         self._changing = threading.Lock()  # several event loops may open, use and close a store
+        self._opening = Opening()
         self._pools: Pools = {}
         # Apart from `_pools`: user code that uses all of these sessions must not take sessions away from
         # verbs.
@@ -93,8 +97,10 @@ class PostgresStore(
         self._listeners = Listeners(self.address)
 
     async def open(self) -> None:
-        if self._is_open:
-            return
+        if not self._is_open:
+            await self._opening.share(self._open)
+
+    async def _open(self) -> None:
         try:
             session = await connected(self.address)
             try:
@@ -113,20 +119,37 @@ class PostgresStore(
         await migrate.up_to_date(session, self.address, create=self._create)
 
     async def close(self) -> None:
-        self._is_open = False
+        """Release everything, also when the caller gives up meanwhile."""
+        try:
+            await self._opening.end()
+        finally:
+            self._is_open = False
+            try:
+                await self._close_pools()
+            finally:
+                try:
+                    await self._listeners.close()
+                finally:
+                    self._renewer.close()
+
+    async def _close_pools(self) -> None:
         with self._changing:
             pools = [*self._guarded_pools.items(), *self._pools.items()]
             self._guarded_pools, self._pools = {}, {}
         here = asyncio.get_running_loop()
         for loop, pool in pools:
-            if loop is here:
+            if loop is not here:
+                try:
+                    loop.call_soon_threadsafe(pool.abandon)
+                except RuntimeError:  # the loop has ended
+                    pool.abandon()
+        mine = [pool for loop, pool in pools if loop is here]
+        try:
+            for pool in mine:
                 await pool.close()
-            elif loop.is_closed():
-                pool.abandon()
-            else:
-                loop.call_soon_threadsafe(pool.abandon)
-        await self._listeners.close()
-        self._renewer.close()
+        finally:
+            for pool in mine:
+                pool.abandon()  # those that the caller did not wait for
 
     def forget_sessions(self) -> object:
         for pool in (*self._pools.values(), *self._guarded_pools.values()):
@@ -156,9 +179,9 @@ class PostgresStore(
     def _new_pool(
         self, pools: Pools, loop: asyncio.AbstractEventLoop, kind: type[Session] | None = None
     ) -> Pool:
-        if not self._is_open:
-            raise Unavailable(f"{self.address.shown}: the store is not open")
         with self._changing:
+            if not self._is_open:  # perhaps closed by another thread just now: nobody would close the pool
+                raise Unavailable(f"{self.address.shown}: the store is not open")
             for ended in [one for one in pools if one.is_closed()]:
                 pools.pop(ended).abandon()
             pool = pools[loop] = Pool(self.address, kind)

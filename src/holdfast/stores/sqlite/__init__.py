@@ -29,7 +29,7 @@ import apsw
 from msgspec.structs import replace
 
 from holdfast.bounds import BATCH_BYTES
-from holdfast.contract import CHILDREN_COUNTED, START, TRANSACTION_SECONDS, OwnEngine
+from holdfast.contract import CHILDREN_COUNTED, OUTLINES_MAX, START, TRANSACTION_SECONDS, OwnEngine
 from holdfast.errors import HoldfastError, StoreError, Unavailable, UsageError
 from holdfast.records import (
     RUNTIME,
@@ -50,9 +50,9 @@ from holdfast.records import (
     Run,
     RunFilter,
     Running,
+    RunOutline,
     Started,
     Stats,
-    Step,
     Tenant,
     Traits,
     Verdict,
@@ -86,6 +86,7 @@ from .schedules import ScheduleVerbs
 from .search import SearchVerbs
 from .trail import TrailVerbs
 from .transactions import guard, transact
+from .transfer import TransferVerbs
 
 T = TypeVar("T")
 Clock = Callable[[], Instant]
@@ -106,7 +107,9 @@ class SqliteStore(
     KeyVerbs,
     PurgeVerbs,
     TrailVerbs,
+    TransferVerbs,
     SearchVerbs,
+    reads.StepVerbs,
     Surveys,
     HintVerbs,
 ):
@@ -121,7 +124,7 @@ class SqliteStore(
     ) -> None:
         self.path, self._clock, self._inline = path, clock or _wall_clock, inline or path == MEMORY
         self._create = create
-        self.traits = Traits() if self._inline else Traits(poll_seconds=HINTED_POLL_SECONDS)
+        self.traits = Traits(poll_seconds=HINTED_POLL_SECONDS)
         self._begin()
 
     def _begin(self) -> None:
@@ -288,15 +291,15 @@ class SqliteStore(
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
         return await reads.list_runs(self._read, inside(where), limit, after)
 
+    async def outlines(
+        self, where: RunFilter, limit: int = OUTLINES_MAX, after: UUID | None = None
+    ) -> builtins.list[RunOutline]:
+        return await reads.list_outlines(self._read, inside(where), limit, after)
+
     async def children(
         self, runs: Sequence[UUID], tenant: Tenant, most: int = CHILDREN_COUNTED
     ) -> builtins.list[ChildCounts]:
         return await reads.children(self._read, runs, tenant_name(tenant), most)
-
-    async def steps(
-        self, run: UUID, tenant: Tenant, *, largest: int | None = None, after: int | None = None
-    ) -> builtins.list[Step]:
-        return await reads.steps(self._read, run, tenant_name(tenant), largest, after)
 
     async def waiting_on(self, topic: str, tenant: str) -> builtins.list[UUID]:
         return self._read(reads.waiting_on, topic, tenant)

@@ -30,6 +30,7 @@ from holdfast.stores import keys as rules
 
 from .connection.database import Database, Row, text
 from .connection.writer import Work
+from .page_sessions import PageSessionVerbs
 from .sql import statements
 
 T = TypeVar("T")
@@ -235,8 +236,8 @@ def _moment(at: Instant | None) -> datetime | None:
     return None if at is None else moment(at)
 
 
-class KeyVerbs:
-    """The verbs of keys and of the audit log, as a mixin of the store."""
+class KeyVerbs(PageSessionVerbs):
+    """The verbs of keys, of page sessions and of the audit log, as a mixin of the store."""
 
     _clock: Callable[[], Instant]
 

@@ -16,11 +16,11 @@ from uuid import UUID
 
 from holdfast.bounds import page
 from holdfast.lifecycle import Status, StepKind
-from holdfast.records import Instant, Run, RunFilter, instant
+from holdfast.records import Instant, Run, RunFilter, RunOutline, instant
 from holdfast.records.sizes import run_bytes
 
 from .connection.database import Database, text
-from .rows import LIST_WITHOUT_VALUES, run_or_deleted, run_record, stored_key
+from .rows import LIST_WITHOUT_VALUES, OUTLINES, outline_record, run_or_deleted, run_record, stored_key
 from .sql import statements
 
 CANDIDATES = 2_000  # ids that a driver without an order may give
@@ -30,6 +30,8 @@ LAST_CHARACTER = "\U0010ffff"
 _FIRST, _LAST = "", "~"  # before and after all ids
 _EARLIEST, _LATEST = -(2**62), 2**62
 _BY_STATUS = {Status.WAITING, Status.PAUSED, Status.FAILED, Status.CANCELLED}  # idx_workflow_run_status
+
+_AMONG = "id in (select value from json_each(?))"
 
 _SQL = statements("listing")
 for _name, _text in _SQL.items():
@@ -72,6 +74,16 @@ def listed(db: Database, where: RunFilter, limit: int, after: str | None) -> Sli
     """Return the runs of a slice, newest first. Without runs and with `after`: look further."""
     found = matching(db, where, limit, after)
     return Slice(records(db, where, found.ids, limit), found.after)
+
+
+def outlined(
+    db: Database, where: RunFilter, limit: int, after: str | None
+) -> tuple[list[RunOutline], str | None]:
+    """Return the outlines of a slice, and the id after which the next slice begins."""
+    found = matching(db, where, limit, after)
+    ids = found.ids[: max(0, limit)]
+    sql = OUTLINES.replace("$terms", _AMONG)
+    return [outline_record(row) for row in db.all(sql, (text(ids), len(ids)))], found.after
 
 
 def matching(db: Database, where: RunFilter, enough: int, after: str | None) -> Ids:
@@ -125,7 +137,7 @@ def records(db: Database, where: RunFilter, ids: list[str], limit: int) -> list[
     """Return these runs as a page."""
     ids = ids[: max(0, limit)]
     if not where.values:
-        sql = LIST_WITHOUT_VALUES.replace("$terms", "id in (select value from json_each(?))")
+        sql = LIST_WITHOUT_VALUES.replace("$terms", _AMONG)
         slim = (run_record(db, row) for row in db.each(sql, (text(ids), len(ids))))
         return page(slim, run_bytes, limit)
     found = (run_or_deleted(db, run) for run in ids)

@@ -12,6 +12,7 @@ from holdfast.bounds import page
 from holdfast.contract import DUE_COUNTED, GIVE_UP_SECONDS
 from holdfast.errors import UnknownMessage, UsageError
 from holdfast.machine.durations import micros
+from holdfast.machine.relocating import refuse_moved_message
 from holdfast.records import (
     Backlog,
     Instant,
@@ -116,17 +117,17 @@ def _answered(db: Database, now: Instant, answer: Relayed) -> bool:
     later = (now + micros(answer.delay_seconds), answer.error, seq)
     match answer.answer:
         case "sent":
-            _leave(db, now, seq, queue, (MessageStatus.SENT, answer.error, now))
+            end_message(db, now, seq, queue, (MessageStatus.SENT, answer.error, now))
         case "failed" if tried_at + micros(GIVE_UP_SECONDS) > now:
             db.run(_SQL["back_off"], later)
         case "released":
             db.run(_SQL["release"], later)
         case _:
-            _leave(db, now, seq, queue, (MessageStatus.DEAD, answer.error, None))
+            end_message(db, now, seq, queue, (MessageStatus.DEAD, answer.error, None))
     return True
 
 
-def _leave(db: Database, now: Instant, seq: int, queue: list[Any], end: Row) -> None:
+def end_message(db: Database, now: Instant, seq: int, queue: list[Any], end: Row) -> None:
     status, error, sent_at = end
     db.run(_SQL["leave"], (str(status), error, sent_at, seq))
     if queue[2] is not None:
@@ -174,8 +175,10 @@ def _shown(row: Row) -> OutboxMessage:
 
 def resend(db: Database, now: Instant, id_: str, tenant: str | None) -> OutboxMessage:
     where = OutboxFilter(id=id_, tenant=tenant)
-    if not outbox(db, where, 1, 0):
+    found = outbox(db, where, 1, 0)
+    if not found:
         raise UnknownMessage(id_)
+    refuse_moved_message(id_, found[0].error_json)
     db.run(_SQL["hurry"], (now, id_))
     db.run(_SQL["resend"], (now, id_))
     return outbox(db, where, 1, 0)[0]

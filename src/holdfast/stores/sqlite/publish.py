@@ -46,7 +46,7 @@ def publish(db: Database, now: Instant, definitions: Sequence[Definition]) -> No
 def present(db: Database, now: Instant, presence: Presence) -> None:
     tenants = None if presence.tenants is None else text(presence.tenants)
     types, patterns = text(presence.types), text(presence.patterns)
-    has = presence.slots, presence.stragglers, text(presence.sinks), text(presence.lacking)
+    has = presence.slots, presence.stragglers, text(presence.sinks), text(presence.lacking), presence.library
     db.run(_SQL["present"], (presence.worker, types, patterns, tenants, presence.runtime, *has, now))
 
 

@@ -21,12 +21,14 @@ where (kind, max_attempts, timeout_seconds, budget, covers_children, description
         excluded.description, excluded.steps, excluded.params_schema, excluded.result_schema)
 
 -- :present
-insert into workflow_worker (worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at)
-values (:worker, :types, :patterns, :tenants, :runtime, :slots, :stragglers, :sinks, :lacking, :now)
+insert into workflow_worker (worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking,
+    library, seen_at)
+values (:worker, :types, :patterns, :tenants, :runtime, :slots, :stragglers, :sinks, :lacking, :library, :now)
 on conflict (worker) do update
 set types = excluded.types, patterns = excluded.patterns, tenants = excluded.tenants,
     runtime = excluded.runtime, slots = excluded.slots,
-    stragglers = excluded.stragglers, sinks = excluded.sinks, lacking = excluded.lacking, seen_at = excluded.seen_at
+    stragglers = excluded.stragglers, sinks = excluded.sinks, lacking = excluded.lacking,
+    library = excluded.library, seen_at = excluded.seen_at
 
 -- :absent
 delete from workflow_worker where worker = :worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -30,8 +30,11 @@ from holdfast.records import (
     Run,
     RunFilter,
     RunningStep,
+    RunOutline,
     Stats,
     Step,
+    Tenant,
+    tenant_name,
 )
 from holdfast.records.sizes import run_bytes
 from holdfast.stores.claiming.served import can_run, unclaimable
@@ -48,11 +51,14 @@ from .outbox import relay_at
 from .rows import (
     LIST,
     LIST_WITHOUT_VALUES,
+    OUTLINES,
     definition,
+    outline_record,
     run_of,
     run_or_deleted,
     run_record,
     steps_after,
+    steps_part,
     stored_key,
 )
 from .schedules import next_due
@@ -87,15 +93,25 @@ def _running(db: Database, run: Run) -> tuple[RunningStep, ...]:
 def listed(db: Database, where: RunFilter, limit: int, after: UUID | None) -> list[Run]:
     """Return a page of runs by id, newest first. Values of a row are read last, because a row that is only
     sorted, or does not fit into the page, does not need them."""
-    terms = [*_by_place(where, after), *_by_kind(where)]
-    sql = LIST if where.values else LIST_WITHOUT_VALUES
-    sql = sql.replace("$terms", " and ".join(term for term, *_ in terms) or "true")
-    values = [value for _, *values in terms for value in values]
+    sql, values = _with_terms(LIST if where.values else LIST_WITHOUT_VALUES, where, after)
     if not where.values:
         slim = (run_record(db, row) for row in db.each(sql, (*values, max(0, limit))))
         return page(slim, run_bytes, limit)
     found = (run_or_deleted(db, run) for (run,) in db.all(sql, (*values, max(0, limit))))
     return page((run for run in found if run is not None), run_bytes, limit)
+
+
+def outlined(db: Database, where: RunFilter, limit: int, after: UUID | None) -> list[RunOutline]:
+    """Return the outlines of a page of runs by id, newest first."""
+    sql, values = _with_terms(OUTLINES, where, after)
+    return [outline_record(row) for row in db.all(sql, (*values, max(0, limit)))]
+
+
+def _with_terms(sql: str, where: RunFilter, after: UUID | None) -> tuple[str, list[Any]]:
+    """Return a statement with the conditions of a filter, and their values."""
+    terms = [*_by_place(where, after), *_by_kind(where)]
+    sql = sql.replace("$terms", " and ".join(term for term, *_ in terms) or "true")
+    return sql, [value for _, *values in terms for value in values]
 
 
 def _by_place(where: RunFilter, after: UUID | None) -> Iterator[Term]:
@@ -139,6 +155,21 @@ async def list_runs(read: Callable[..., Any], where: RunFilter, limit: int, afte
         await asyncio.sleep(0)
 
 
+async def list_outlines(
+    read: Callable[..., Any], where: RunFilter, limit: int, after: UUID | None
+) -> list[RunOutline]:
+    """Return a page of outlines, in slices as `list_runs` does."""
+    if not is_filtered(where):
+        return read(outlined, where, limit, after)  # type: ignore[no-any-return]
+    place = None if after is None else str(after)
+    while True:
+        found: list[RunOutline]
+        found, place = read(listing.outlined, where, limit, place)
+        if found or place is None or limit <= 0:
+            return found
+        await asyncio.sleep(0)
+
+
 async def children(
     read: Callable[..., Any], runs: Sequence[UUID], tenant: str | None, most: int
 ) -> list[ChildCounts]:
@@ -154,11 +185,16 @@ async def children(
 
 
 async def steps(
-    read: Callable[..., Any], run: UUID, tenant: str | None, largest: int | None, after: int | None
+    read: Callable[..., Any],
+    run: UUID,
+    tenant: str | None,
+    largest: int | None,
+    after: int | None,
+    most: int | None,
 ) -> list[Step]:
     """Return all steps by seq, or one page. Each page is a separate read; other tasks can run in between."""
     if after is not None:
-        one: list[Step] = read(_lone_page, run, tenant, after, largest)
+        one: list[Step] = read(_lone_page, run, tenant, after, largest, most)
         return one
     row: Row = ()
 
@@ -167,28 +203,73 @@ async def steps(
         if after != FIRST:
             await asyncio.sleep(0)
         found: StepsPage
-        row, found = read(_steps_page, run, tenant, after, largest)
+        row, found = read(_steps_page, run, tenant, after, largest, None)
         return found
 
     found = await all_steps(read_page)
     return found if row[1] != "plan" else _live(found, *row[2:5])
 
 
+class StepVerbs:
+    """The verb `steps`."""
+
+    if TYPE_CHECKING:
+
+        def _read(self, work: Any, *args: Any) -> Any: ...
+
+    async def steps(
+        self,
+        run: UUID,
+        tenant: Tenant,
+        *,
+        largest: int | None = None,
+        after: int | None = None,
+        before: int | None = None,
+        bytes: int | None = None,
+    ) -> list[Step]:
+        if before is None:
+            return await steps(self._read, run, tenant_name(tenant), largest, after, bytes)
+        found: list[Step] = self._read(steps_before, run, tenant_name(tenant), before, largest, bytes)
+        return found
+
+
 def _steps_page(
-    db: Database, run: UUID, tenant: str | None, after: int, largest: int | None
+    db: Database, run: UUID, tenant: str | None, after: int, largest: int | None, most: int | None
 ) -> tuple[Row, StepsPage]:
     row = db.one(_SQL["owner"], (str(run),))
     if row is None or tenant not in {None, row[0]}:
         raise UnknownRun(run)
-    found, _, more = steps_after(db, str(run), after, bounds.BATCH_BYTES, largest)
+    found, _, more = steps_after(db, str(run), after, _budget(most), largest)
     return row, StepsPage(row[5], found, more)
 
 
-def _lone_page(db: Database, run: UUID, tenant: str | None, after: int, largest: int | None) -> list[Step]:
-    row, found = _steps_page(db, run, tenant, after, largest)
+def _lone_page(
+    db: Database, run: UUID, tenant: str | None, after: int, largest: int | None, most: int | None
+) -> list[Step]:
+    row, found = _steps_page(db, run, tenant, after, largest, most)
     # The current step may be in an earlier page: then all steps of this one are still to come.
     is_later = row[1] == "plan" and db.one(_SQL["has_unfinished"], (str(run), after)) is not None
     return found.steps if row[1] != "plan" or is_later else _live(found.steps, *row[2:5])
+
+
+def steps_before(
+    db: Database, run: UUID, tenant: str | None, before: int, largest: int | None, most: int | None
+) -> list[Step]:
+    """Return a page of steps from the end, the newest first."""
+    row = db.one(_SQL["owner"], (str(run),))
+    if row is None or tenant not in {None, row[0]}:
+        raise UnknownRun(run)
+    found = steps_part(db, str(run), before, _budget(most), largest, newest=True)[0]
+    if row[1] != "plan" or not found:
+        return found
+    # The current step may be an earlier one: then all steps of this page are still to come.
+    if db.one(_SQL["has_unfinished"], (str(run), found[-1].seq - 1)) is not None:
+        return found
+    return _live(found[::-1], *row[2:5])[::-1]
+
+
+def _budget(most: int | None) -> int:
+    return bounds.BATCH_BYTES if most is None else most
 
 
 def _live(steps: list[Step], status: str, attempt: int, error: Json | None) -> list[Step]:
@@ -273,7 +354,7 @@ def stuck(db: Database, limit: int) -> list[UUID]:
 
 
 def _presence(row: tuple[object, ...]) -> Presence:
-    worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at = row
+    worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, library, seen_at = row
     return msgspec.convert(
         {
             "worker": worker,
@@ -285,6 +366,7 @@ def _presence(row: tuple[object, ...]) -> Presence:
             "stragglers": stragglers,
             "sinks": msgspec.json.decode(str(sinks)),
             "lacking": msgspec.json.decode(str(lacking)),
+            "library": library,
             "seen_at": seen_at,
         },
         Presence,

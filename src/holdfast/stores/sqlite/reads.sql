@@ -37,7 +37,7 @@ select type, kind, max_attempts, timeout_seconds, description, steps, budget, co
 from workflow_definition order by type
 
 -- :workers
-select worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at from workflow_worker where seen_at >= :since order by worker
+select worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, library, seen_at from workflow_worker where seen_at >= :since order by worker
 
 -- :kinds    The types and tenants of some runs.
 select distinct type, tenant from workflow_run where id in (select value from json_each(:runs))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.bounds import NEWS_BYTES, ROW_BYTES
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.machine.rows import PLAN
-from holdfast.records import DEFAULT_TENANT, Definition, Instant, PlanStep, Run, Step, moment
+from holdfast.records import DEFAULT_TENANT, Definition, Instant, PlanStep, Run, RunOutline, Step, moment
 
 from .connection.database import Database, Row
 from .sql import statements
@@ -36,9 +36,16 @@ _STEPS_AFTER, _SMALL_STEPS_AFTER, _OPEN_WAITS, _SETTLED_SINCE, _RUN, _RUN_OR_DEL
     )
 )
 
+_STEPS_BEFORE, _SMALL_STEPS_BEFORE = (
+    sql.replace("seq > :after order by seq", "seq < :after order by seq desc")
+    for sql in (_STEPS_AFTER, _SMALL_STEPS_AFTER)
+)
+
 LIST_WITHOUT_VALUES = (
     _SQL["list_whole"].replace("$run_columns", _SQL["run_columns"]).replace("$values", "'null', null")
 )
+
+OUTLINES = _SQL["outlines"]
 
 # A dict lookup takes a fifth of the time of a call of the enum, and a resumed run may have many steps.
 _KINDS = {kind.value: kind for kind in StepKind}
@@ -84,10 +91,17 @@ def steps_after(
     It returns at least one step if there is one; then the bytes left may be negative. Values above `largest`
     bytes are left out.
     """
-    if largest is None:
-        asked = _STEPS_AFTER, {"run": run, "after": after}
-    else:
-        asked = _SMALL_STEPS_AFTER, {"run": run, "after": after, "largest": largest}
+    return steps_part(db, run, after, most, largest)
+
+
+def steps_part(
+    db: Database, run: str, place: int, most: int, largest: int | None, *, newest: bool = False
+) -> tuple[list[Step], int, bool]:
+    """Return the same as `steps_after`; newest: the steps with seq < place, from the end."""
+    sql = _STEPS_AFTER if largest is None else _SMALL_STEPS_AFTER
+    if newest:
+        sql = _STEPS_BEFORE if largest is None else _SMALL_STEPS_BEFORE
+    asked = sql, {"run": run, "after": place, **({} if largest is None else {"largest": largest})}
     steps: list[Step] = []
     # A separate cursor that is closed: a cursor that is not read to its end would keep its snapshot open.
     with closing(db.connection.cursor()) as rows:
@@ -138,8 +152,10 @@ def run_or_deleted(db: Database, run: str) -> Run | None:
 def run_record(db: Database, row: Row) -> Run:
     seq, cursor = (None, row[31]) if row[33] != PLAN or row[31] is None else msgspec.json.decode(row[31])
     spent, budget = (None, None) if row[37] is None else msgspec.json.decode(row[37])
+    id_, chain, present = row[0], row[-2], row[-1]
+    run = UUID(id_)
     return Run(
-        id=UUID(row[0]), tenant=row[1], type=row[2], status=Status(row[3]), params_json=row[4],
+        id=run, tenant=row[1], type=row[2], status=Status(row[3]), params_json=row[4],
         result_json=row[5], error_json=row[6], last_error=row[7], priority=row[8], run_at=moment(row[9]),
         key=shown_key(row[1], row[10]), attempt=row[11], max_attempts=row[12], crashes=row[13], fence=row[14],
         leased_by=row[15], lease_until=_moment(row[16]), pause_asked_by=row[17],
@@ -150,8 +166,17 @@ def run_record(db: Database, row: Row) -> Run:
         cursor=cursor, current_step_seq=seq, current_step_name=None if seq is None else cursor,
         ttl_seconds=row[32], kind=row[33], parent_step=row[34],
         timeout_seconds=row[35], account=_id(row[36]), account_cost_units=spent, account_budget_units=budget,
-        origin=_id(row[38]), chain=UUID(row[-2]), present=UUID(row[-1]),
+        origin=_id(row[38]),
+        # Most runs have no chain: to make a UUID takes longer than to compare two texts.
+        chain=run if chain == id_ else UUID(chain), present=run if present == id_ else UUID(present),
         waiting_on=() if row[29] is not None else tuple(open_waits(db, row[0])),
+    )  # fmt: skip
+
+
+def outline_record(row: Row) -> RunOutline:
+    return RunOutline(
+        id=UUID(row[0]), type=row[1], status=Status(row[2]), present=UUID(row[3]), pause_asked=bool(row[4]),
+        created_at=moment(row[5]), started_at=_moment(row[6]), finished_at=_moment(row[7]),
     )  # fmt: skip
 
 

@@ -87,5 +87,11 @@ select $run_columns from workflow_run where id = :run and coalesce(deleted_at, 0
 -- :list
 select id from workflow_run where $terms order by id desc limit ?
 
+-- :outlines    In the order of rows.outline_record().
+select id, type, status,
+    coalesce((select present from workflow_run as first where first.id = workflow_run.chain), present, id),
+    pause_asked_by is not null, created_at, started_at, finished_at
+from workflow_run where $terms order by id desc limit ?
+
 -- :list_whole    Each row is read once: SQLite has to read through a large value to reach the columns after it.
 select $run_columns from workflow_run where $terms order by id desc limit ?

@@ -37,6 +37,8 @@ _SQL = statements("writes")
 def start(db: Database, now: Instant, runs: Sequence[NewRun]) -> list[Started | HoldfastError]:
     """Record new runs. Return one answer for each, in order."""
     view = SqliteView(db, now)
+    if runs:
+        view.prefetch_starts(runs)
     answers = starting.start(view, runs)
     view.save()
     return answers

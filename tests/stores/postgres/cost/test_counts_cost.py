@@ -12,6 +12,7 @@ from tests.stores.postgres.kit import database
 from tests.stores.postgres.session import Session
 
 MANY = 20_000
+OTHERS = 4_000  # of each status
 LEASED = 30
 # Finished runs, sleeping runs, and runs for later: nothing is due. A few are executed.
 FILL = """
@@ -55,7 +56,7 @@ def session(driver):
 
 
 def filled(session):
-    session.run(FILL, LEASED, MANY)
+    session.run(FILL, LEASED, OTHERS)
     session.run("select set_config('holdfast.now', (us(clock()) + 10000000)::text, false)")
 
 

@@ -115,7 +115,7 @@ def test_runs_of_a_full_name_are_not_walked_one_by_one(driver, session, scope, t
         )  # planned on an empty table
     fill(session, 2_000, 1, **where)
     before = [pages(session, *each) for each in questions]
-    fill(session, 98_000, 2, **where)
+    fill(session, 18_000, 2, **where)
     assert found(session, questions[0][1]) == (5 if scope == "type" else 10)
     unknown = [pages(session, *each) for each in questions]
     session.run(KNOWN)
@@ -180,8 +180,8 @@ def test_when_something_is_due_is_known_however_much_is_for_later(driver, sessio
     session.call("due", question)
     fill(session, 100, 1, later=DAY)
     before = pages(session, "due", question)
-    fill(session, 50_000, 2, later=2 * DAY)
-    fill(session, 50_000, 3, later=3 * DAY, tenant="foreign", priority=60)
+    fill(session, 10_000, 2, later=2 * DAY)
+    fill(session, 10_000, 3, later=3 * DAY, tenant="foreign", priority=60)
     assert session.call("due", question)["claim_at"] == driver.clock.now + DAY * SECOND
     unknown = pages(session, "due", question)
     session.run(KNOWN)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from holdfast.contract import OUTLINES_MAX
 from holdfast.lifecycle import Status
 from holdfast.records import ANY, RunFilter
 from holdfast.stores.postgres.verbs.calls import json_text
@@ -81,6 +82,37 @@ def slice_of(connection, where, after=None):
         (found,) = connection.execute("select workflow.list_page(%s, 10, %s)", (text, after)).fetchone()
         (now,) = connection.execute(READ).fetchone()
     return found["runs"], found["after"], now - before
+
+
+STEPS_AND_TRAIL = """
+select coalesce(sum(seq_scan), 0) + coalesce(sum(idx_scan), 0) from pg_stat_xact_user_tables
+where relname in ('workflow_step', 'workflow_event', 'workflow_account')
+"""
+
+
+@pytest.mark.spec("READ-4")
+@pytest.mark.parametrize("where", [{}, {"tenant": "default"}, {"tenant": "default", "statuses": ("failed",)}])
+def test_outlines_read_the_rows_of_runs_alone(full, where):
+    """A whole record of a run also needs its steps and its waits."""
+    text = json_text(inside(RunFilter(**({"tenant": ANY} | where))))
+    looked = []
+    for verb in ("outlines", "list"):
+        with full.transaction():
+            (before,) = full.execute(STEPS_AND_TRAIL).fetchone()
+            (found,) = full.execute(f"select workflow.{verb}(%s, 100, null)", (text,)).fetchone()
+            looked.append(full.execute(STEPS_AND_TRAIL).fetchone()[0] - before)
+            assert len(found) == 100
+    assert looked[0] == 0
+    assert looked[1] >= 100
+
+
+@pytest.mark.spec("READ-1")
+def test_one_answer_has_at_most_a_thousand_outlines(full):
+    """Whatever limit a reader names who calls the function."""
+    for tenant in ("null", '"default"'):
+        text = f'{{"tenant":{tenant},"statuses":[]}}'
+        (found,) = full.execute("select workflow.outlines(%s, 2147483647, null)", (text,)).fetchone()
+        assert len(found) == OUTLINES_MAX
 
 
 FEW = {
@@ -179,6 +211,26 @@ def test_the_place_of_a_search_is_made_from_ids_of_the_own_tenant(full):
     assert looked_at == 2_100
     assert places[0].int == UUID(newest).int + 1
     assert len(places) == 2
+
+
+def test_counting_children_reads_those_that_are_counted(full):
+    """Although nearly all runs are children of one run: its count ends at the most, and others have none."""
+    parent = "018bcfe5-0000-7000-8000-000000000001"
+    with full.transaction(force_rollback=True):
+        full.execute(
+            "insert into workflow.workflow_run (id, type, max_attempts, rev) values (%s, 'a.b.v1', 3, 5)",
+            (parent,),
+        )
+        (before,) = full.execute(READ).fetchone()
+        (found,) = full.execute(
+            "select workflow.children(array(select id from workflow.workflow_run order by id desc limit 50)"
+            " || %s::uuid, null, 100)", (parent,)
+        ).fetchone()  # fmt: skip
+        (now,) = full.execute(READ).fetchone()
+    assert [(one["run"], sum(one["by_status"].values()), one["more"]) for one in found] == [
+        (parent, 100, True)
+    ]
+    assert now - before < 300
 
 
 @pytest.mark.spec("TEN-2")

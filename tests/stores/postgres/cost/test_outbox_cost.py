@@ -13,7 +13,7 @@ from tests.stores.postgres.kit import database, make
 from tests.stores.postgres.session import Session
 
 RUN = UUID("018bcfe5-0000-7000-8000-000000000001")
-MANY = 20_000
+MANY = 12_000
 FILL = """
 insert into workflow_outbox (id, run_id, sink, key, behind, status, next_at, created_at)
 select status || sink || behind || hours || n, %s, sink, key, behind, status,
@@ -105,7 +105,7 @@ def test_a_line_that_has_gone_on_for_long_goes_on_as_fast(driver, session):
 @pytest.mark.slow
 @pytest.mark.spec("OUT-1")
 def test_a_relay_of_one_tenant_does_not_walk_along_the_messages_of_others(driver, session):
-    """20,000 messages of others are due before its own."""
+    """12,000 messages of others are due before its own."""
     ask = RelayAsk(relay="r", sinks=("pager",), tenants=("acme",), limit=8)
     asks = (("relay", ask), ("relay_at", ["pager"], ["acme"], True))
     before = looks(session, *asks)

@@ -10,7 +10,7 @@ from holdfast.testing.contract.schedules import HOUR, firing, made, seen
 from tests.stores.postgres.kit import database, make
 from tests.stores.postgres.session import Session
 
-MANY = 20_000
+MANY = 8_000
 EMPTY = """
 truncate workflow.workflow_run, workflow.workflow_firing;
 analyze workflow.workflow_run; analyze workflow.workflow_firing

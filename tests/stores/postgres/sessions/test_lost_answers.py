@@ -17,7 +17,8 @@ from holdfast.records.moves import PARK
 from holdfast.testing.contract.driver import ask
 from holdfast.world import RealWorld
 from tests.stores.postgres.sessions.opened import opened
-from verify.postgres_outages.proxy import Cutter, proxy
+from verify.outages.lost_answers import Cutter
+from verify.postgres_outages.proxy import proxy
 
 IDS = RealWorld().uuid7
 

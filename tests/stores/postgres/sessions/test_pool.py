@@ -222,6 +222,72 @@ def test_a_store_is_opened_asked_and_closed_from_several_loops(database, admin):
     asyncio.run(store.close())
 
 
+def test_many_first_calls_open_a_store_with_one_session(database, admin):
+    """500 starts at once on a new app must not take 500 connections. A caller that gives up ends no other."""
+
+    async def main():
+        store = PostgresStore(database.url)
+        calls = [asyncio.create_task(store.open()) for _ in range(500)]
+        await asyncio.sleep(0)
+        calls[0].cancel()
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(one) for one in outcomes] == [asyncio.CancelledError] + [type(None)] * 499
+        assert len(store._pool().sessions) == sessions(admin) == 1
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_close_ends_the_attempt_to_open(database, admin):
+    """Otherwise the store would be open behind the close, and nobody would close it."""
+
+    async def main():
+        store = PostgresStore(database.url)
+        opening = asyncio.create_task(store.open())
+        await asyncio.sleep(0)
+        await store.close()
+        with pytest.raises(Unavailable, match="closed while it was being opened"):
+            await opening
+        await until(lambda: not sessions(admin))
+        with pytest.raises(Unavailable, match="the store is not open"):
+            await store._call("who")
+
+    asyncio.run(main())
+
+
+def test_a_close_that_is_given_up_closes_everything_all_the_same(database):
+    """Otherwise its sessions would stay open, and no later close would know them."""
+
+    async def main():
+        store = PostgresStore(database.url)
+        await store.open()
+        call = asyncio.create_task(store._call("nap", 3.0))
+        await until(lambda: store._pool().sessions and not store._pool()._idle)
+        closing = asyncio.create_task(store.close())  # it gives the call a moment to end
+        for _ in range(5):
+            await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(Unavailable):
+            async with asyncio.timeout(1):
+                await call
+
+    asyncio.run(main())
+
+
+def test_many_first_calls_hear_of_a_server_that_is_away():
+    """All of them at once, and a later call tries again."""
+
+    async def main():
+        store = PostgresStore("postgresql://someone@127.0.0.1:1/nothing?connect_timeout=5")
+        for _ in range(2):
+            outcomes = await asyncio.gather(*(store.open() for _ in range(50)), return_exceptions=True)
+            assert {type(one) for one in outcomes} == {Unavailable}
+
+    asyncio.run(main())
+
+
 def test_closing_lets_what_is_under_way_come_to_its_end(database):
     async def main():
         store = PostgresStore(database.url)

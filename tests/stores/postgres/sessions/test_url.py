@@ -53,7 +53,10 @@ def test_without_the_driver_it_is_said_how_to_get_it(monkeypatch):
         ("postgresql://db/orders?target_session_attrs=standby", "write one of any, primary, read-write"),
         ("postgresql://me:hun@hunter2@db/orders", "%40 for @"),
         ("postgresql://me:hunter2@db/orders?target_session_attrs=master", "write one of any, primary"),
-        ("mysql://me:hunter2@db/orders", "postgresql://user:password@host/database or memory://"),
+        (
+            "mysql://me:hunter2@db/orders",
+            "postgresql://user:password@host/database, redis://host:6379/0 or memory://",
+        ),
     ],
 )
 def test_a_url_that_is_wrong_is_refused_without_its_password(url, said):

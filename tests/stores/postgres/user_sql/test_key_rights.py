@@ -9,11 +9,12 @@ from psycopg import sql
 from holdfast.testing.contract.keys import create
 from tests.stores.postgres.user_sql.test_attacks import role  # noqa: F401 - a fixture
 
-TABLES = ("workflow_api_key", "workflow_signing_key", "workflow_audit")
+TABLES = ("workflow_api_key", "workflow_signing_key", "workflow_audit", "workflow_page_session")
 FUNCTIONS = (
     "create_key", "keys", "find_key", "rotate_key", "revoke_key", "use_keys", "signing_keys",
     "add_signing_key", "note_audit", "audit", "key_changed", "note_acts", "put_signing_key",
     "signing_records", "remove_keys", "remove_audit", "lock_key", "lock_api_keys",
+    "create_session", "use_session", "end_session", "remove_sessions", "session_record",
 )  # fmt: skip
 CALLS = {
     "creates a key": "select workflow.create_key('{}', null)",
@@ -25,6 +26,8 @@ CALLS = {
     "replaces the signing keys": "select workflow.add_signing_key('')",
     "forges the audit log": "select workflow.note_audit('[]')",
     "reads the audit log": "select workflow.audit('{}', 100)",
+    "signs in": "select workflow.create_session('{}')",
+    "uses a session": "select workflow.use_session(repeat('0', 64))",
     "counts a run under a key": "insert into workflow.workflow_run (type, api_key) "
     "values ('a.b.v1', 'k00000000001')",
     "frees a place of a key": "update workflow.workflow_run set api_key = null",

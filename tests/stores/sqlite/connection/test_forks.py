@@ -198,6 +198,35 @@ def test_a_plain_step_may_fork_while_its_worker_works(path):
     assert told(IN_A_STEP, path) == ["[28, 28, 28, 28]"]
 
 
+AT_ONCE = """
+app = hf.App("memory://" if path == "memory" else url)
+app.sync.start("a.b.v1")
+outcomes = []
+sys.setswitchinterval(1e-6)  # threads meet everywhere
+
+def child():
+    assert len(app.sync.list()) == 1
+
+def fork_often():
+    for _ in range(25):
+        outcomes.append(ended([forked(child)]))
+
+threads = [threading.Thread(target=fork_often) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(outcomes), set.union(*outcomes), len(app.sync.list()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spec("STORE-2")
+@pytest.mark.parametrize("store", ["sqlite", "memory"])
+def test_threads_that_fork_at_once_do_not_take_each_others_locks(path, store):
+    assert told(AT_ONCE, path if store == "sqlite" else "memory") == ["100 {0} 1"]
+
+
 CHECKED = """
 app = hf.App(url)
 app.sync.start("a.b.v1")

@@ -49,12 +49,15 @@ _NEWS = frozenset(
         "rewind",
         "retry_run",
         "restore",
+        "import_runs",
+        "import_events",
+        "relocate",
     }
     | {"append_step", "resume_key", "unlimit", "fire_schedule", "expire"}
 )
 
 
-_CALLS = frozenset({"cancel", "pause", "resume", "rewind", "delete"})
+_CALLS = frozenset({"cancel", "pause", "resume", "rewind", "delete", "relocate"})
 
 
 def may_call_holders(verb: str) -> bool:
@@ -101,13 +104,14 @@ class Listeners:
     async def close(self) -> None:
         with self._changing:
             listeners, self._listeners = self._listeners, {}
+        mine = listeners.pop(asyncio.get_running_loop(), None)
         for loop, listener in listeners.items():
-            if loop is asyncio.get_running_loop():
-                await listener.end()
-            elif loop.is_closed():
-                listener.close_without_loop()
-            else:
+            try:
                 loop.call_soon_threadsafe(listener.stop)
+            except RuntimeError:  # the loop has ended
+                listener.close_without_loop()
+        if mine is not None:  # last: the caller may give up meanwhile
+            await mine.end()
 
     def disown(self) -> None:
         """Leave the parent's sessions alone, in a child."""

@@ -36,6 +36,7 @@ from holdfast.records import (
     Tenant,
     Verdict,
 )
+from holdfast.records.traits import SHORT_LEASE_SECONDS
 from holdfast.stores.items import brings_news
 from holdfast.stores.postgres.sessions.sending import SENT_AGAIN
 
@@ -70,7 +71,6 @@ class _Committed(msgspec.Struct):
 
 _VERDICTS = msgspec.json.Decoder(list[Verdict])
 _COMMITTED = msgspec.json.Decoder(_Committed)
-SHORT_LEASE_SECONDS = 16.5  # half of the longest sleep of a keeper: the end of such a lease is announced
 _NO_NEWS = False  # nobody else waits for a checkpoint
 _LEASED = Verdict(answer=Answer.APPLIED, status=Status.LEASED)
 _SUCCEEDED = Verdict(answer=Answer.APPLIED, status=Status.SUCCEEDED)

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast import bounds
-from holdfast.contract import CHILDREN_COUNTED
+from holdfast.contract import CHILDREN_COUNTED, OUTLINES_MAX
 from holdfast.escaping import safe_logger
 from holdfast.machine.durations import bounded
 from holdfast.records import (
@@ -23,6 +23,7 @@ from holdfast.records import (
     PlanStep,
     Run,
     RunFilter,
+    RunOutline,
     Step,
     Tenant,
     TrailEntry,
@@ -40,6 +41,7 @@ from .calls import Calls, json_text
 _MAX = 2**31 - 1  # the most rows of a page
 _RUN = msgspec.json.Decoder(Run)
 _RUNS = msgspec.json.Decoder(list[Run])
+_OUTLINES = msgspec.json.Decoder(list[RunOutline])
 _STEPS = msgspec.json.Decoder(StepsPage)
 _TRAIL = msgspec.json.Decoder(list[TrailEntry])
 _FOLLOWED = msgspec.json.Decoder(list[Followed])
@@ -71,7 +73,15 @@ class _Slice(msgspec.Struct, frozen=True):
     after: UUID | None
 
 
+class _Outlined(msgspec.Struct, frozen=True):
+    """The outlines of a slice."""
+
+    runs: list[RunOutline]
+    after: UUID | None
+
+
 _SLICE = msgspec.json.Decoder(_Slice)
+_OUTLINED = msgspec.json.Decoder(_Outlined)
 
 
 class ReadVerbs(Calls):
@@ -97,6 +107,19 @@ class ReadVerbs(Calls):
                 return part.runs
             after = part.after
 
+    async def outlines(
+        self, where: RunFilter, limit: int = OUTLINES_MAX, after: UUID | None = None
+    ) -> builtins.list[RunOutline]:
+        where = inside(where)
+        text = json_text(where)
+        if not is_filtered(where):
+            return await self._ask(_OUTLINES, "outlines", text, limit, after)
+        while True:
+            part = await self._ask(_OUTLINED, "outlines_page", text, limit, after)
+            if part.runs or part.after is None or limit <= 0:
+                return part.runs
+            after = part.after
+
     async def search(self, text: str, where: RunFilter, limit: int = 100, after: UUID | None = None) -> Found:
         bounded = bounds.SEARCH_RUNS, bounds.SEARCH_BYTES, bounds.BATCH_BYTES
         filter_ = json_text(inside(where))
@@ -108,14 +131,22 @@ class ReadVerbs(Calls):
         return await self._ask(_COUNTS, "children", [*runs], tenant_name(tenant), min(most, _MAX))
 
     async def steps(
-        self, run: UUID, tenant: Tenant, *, largest: int | None = None, after: int | None = None
+        self,
+        run: UUID,
+        tenant: Tenant,
+        *,
+        largest: int | None = None,
+        after: int | None = None,
+        before: int | None = None,
+        bytes: int | None = None,
     ) -> builtins.list[Step]:
-        async def page(last: int) -> StepsPage:
-            return await self._ask(
-                _STEPS, "steps_page", run, tenant_name(tenant), last, bounds.BATCH_BYTES, largest
-            )
+        async def page(last: int, verb: str = "steps_page", most: int | None = None) -> StepsPage:
+            most = bounds.BATCH_BYTES if most is None else most
+            return await self._ask(_STEPS, verb, run, tenant_name(tenant), last, most, largest)
 
-        return await all_steps(page) if after is None else (await page(after)).steps
+        if before is not None:
+            return (await page(before, "steps_before", bytes)).steps
+        return await all_steps(page) if after is None else (await page(after, most=bytes)).steps
 
     async def trail(
         self,

@@ -9,6 +9,7 @@ from holdfast.contract import EVENT_KEEP_SECONDS
 from holdfast.errors import IllegalMove, UnknownRun
 from holdfast.lifecycle import FINAL, Status
 from holdfast.machine.durations import micros
+from holdfast.machine.relocating import send_there
 from holdfast.records import Instant, NewEvent
 from holdfast.stores.sqlite.connection.database import Database, text
 from holdfast.stores.sqlite.sql import statements
@@ -44,7 +45,7 @@ def _refuse_unless_open(db: Database, event: NewEvent) -> None:
         raise UnknownRun(event.run)
     present, status = UUID(row[0]), Status(row[1])
     if status in FINAL:
-        raise IllegalMove(present, "emit", status)
+        raise IllegalMove(present, "emit", status, send_there(row[2]))
 
 
 def woken(db: Database, seq: int) -> int:

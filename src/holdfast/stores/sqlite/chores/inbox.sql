@@ -2,7 +2,7 @@
 select seq from workflow_inbox where tenant = :tenant and event_id = :id
 
 -- :addressee    The present run of the chain that an event is addressed to.
-select present.id, present.status from workflow_run as run
+select present.id, present.status, present.last_error from workflow_run as run
 cross join workflow_run as first on first.id = coalesce(run.chain, run.id)
 cross join workflow_run as present on present.id = coalesce(first.present, first.id)
 where run.id = :run and run.tenant = :tenant and first.deleted_at is null

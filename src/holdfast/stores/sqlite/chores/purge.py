@@ -16,7 +16,7 @@ from holdfast.bounds import BATCH_BYTES
 from holdfast.contract import DELETED_SECONDS, EVENT_KEEP_SECONDS, GONE_SECONDS, PURGE_SLICE, TTL_SECONDS
 from holdfast.machine.durations import micros
 from holdfast.records import Instant, Purged
-from holdfast.stores.sqlite import keys
+from holdfast.stores.sqlite import keys, page_sessions
 from holdfast.stores.sqlite.connection.database import Database, Row, text
 from holdfast.stores.sqlite.sql import statements
 from holdfast.stores.sqlite.view.saving import HALF_GONE
@@ -112,6 +112,7 @@ def found(db: Database, now: Instant, terms: Terms, past: Past) -> bool | None:
         or _uncounted(db, now)
         or keys.old_audit(db, now, 1)
         or keys.ended_keys(db, now, 1)
+        or page_sessions.ended(db, now, 1)
     )
 
 
@@ -133,6 +134,7 @@ def purge(db: Database, now: Instant, terms: Terms, limit: int, past: Past | Non
         claims=0 if late else _remove_uncounted(db, now, left),
         audit=0 if late else _remove_some(db, now, left, keys.old_audit, keys.remove_audit),
         api_keys=0 if late else _remove_some(db, now, left, keys.ended_keys, keys.remove_keys),
+        sessions=0 if late else _remove_some(db, now, left, page_sessions.ended, page_sessions.remove),
     )
 
 

@@ -43,10 +43,17 @@ class Opened(Protocol):
         child."""
 
 
-_gate = threading.Lock()  # held during a fork, so that no store is opened then
+class _Fork(threading.local):
+    """The fork that this thread makes. Several threads may fork at once: each gives back only its own."""
+
+    def __init__(self) -> None:
+        self.held: list[threading.Lock] = []
+        self.resting: list[Opened] = []
+
+
+_gate = threading.Lock()  # held during a fork, so that no store is opened then, and no other fork begins
+_fork = _Fork()
 _open: set[ref[Opened]] = set()
-_held: list[threading.Lock] = []
-_resting: list[Opened] = []
 _shut: set[str] = set()
 _kept: list[object] = []
 
@@ -83,8 +90,8 @@ def refuse_forked(path: str) -> None:
 
 
 def _before() -> None:
-    _hold([_gate])
-    _resting.extend(store for store in _stores() if _come_to_rest(store))
+    if _hold([_gate]):
+        _fork.resting.extend(store for store in _stores() if _come_to_rest(store))
 
 
 def _come_to_rest(store: Opened) -> bool:
@@ -103,20 +110,20 @@ def _hold(locks: list[threading.Lock]) -> bool:
     for lock in locks:
         if not lock.acquire(timeout=PATIENCE_SECONDS):
             return False
-        _held.append(lock)
+        _fork.held.append(lock)
     return True
 
 
 def _in_parent() -> None:
-    _resting.clear()
-    while _held:
-        _held.pop().release()
+    _fork.resting.clear()
+    while _fork.held:
+        _fork.held.pop().release()
 
 
 def _in_child() -> None:
     for store in _stores():
         left = store.left_behind()
-        if store not in _resting:
+        if store not in _fork.resting:
             _shut.add(os.path.realpath(store.path))
             _kept.append(left)
     _open.clear()

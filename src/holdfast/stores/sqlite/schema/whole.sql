@@ -219,7 +219,8 @@ create table workflow_worker (
     slots    integer not null default 0,
     seen_at  integer not null,
     stragglers integer not null default 0, sinks text not null default '[]', lacking text not null default '{}',
-    runtime  text not null default 'python'
+    runtime  text not null default 'python',
+    library  text not null default ''
 ) strict, without rowid;
 
 create table workflow_outbox (

@@ -27,7 +27,7 @@ from .machine_rows import (
 )
 
 HALF_GONE = -1  # a value of deleted_at: a purge has begun to remove the run
-MANY_ROWS = 8  # from this number on, rows of the trail are written as one JSON text
+MANY_ROWS = 4  # from this number on, rows of the trail are written as one JSON text
 LONG = 65_536  # the most characters of such a text
 
 # Happenings that are counted here. Those that change the status of a run are counted by triggers.

@@ -1,6 +1,28 @@
 -- :key    The key is checked before the id.
 select id, digest from workflow_run where idempotency_key = :key
 
+-- :taken    The same for many keys and ids; a row without a key is about an id.
+select run.idempotency_key, run.id, run.digest
+from json_each(:keys) as asked cross join workflow_run as run on run.idempotency_key = asked.value
+union all
+select null, run.id, '' from json_each(:ids) as asked cross join workflow_run as run on run.id = asked.value
+
+-- :before    All that new runs depend on, in one statement: keys and ids that are taken, the highest number of the trail
+-- (see :fence), the newest event, and the definitions. The first column names the kind of the row.
+select 'key', run.idempotency_key, run.id, run.digest, null, null, null, null, null
+from json_each(:keys) as asked cross join workflow_run as run on run.idempotency_key = asked.value
+union all
+select 'id', run.id, null, null, null, null, null, null, null
+from json_each(:ids) as asked cross join workflow_run as run on run.id = asked.value
+union all
+select 'fence', coalesce(max(seq), 0), null, null, null, null, null, null, null
+from sqlite_sequence where name = 'workflow_event'
+union all
+select 'event', coalesce(max(seq), 0), null, null, null, null, null, null, null from workflow_inbox
+union all
+select 'type', known.type, kind, max_attempts, timeout_seconds, description, steps, budget, covers_children
+from json_each(:types) as asked cross join workflow_definition as known on known.type = asked.value
+
 -- :id
 select 1 from workflow_run where id = :run
 

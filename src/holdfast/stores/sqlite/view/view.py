@@ -17,15 +17,13 @@ from holdfast.bounds import NEWS_BYTES
 from holdfast.lifecycle import Status, StepStatus
 from holdfast.machine.rows import UNREAD, StepRow, shown
 from holdfast.machine.settling import COME, LISTENS, has_waited
-from holdfast.machine.view import Beginning, End
+from holdfast.machine.view import End
 from holdfast.records import (
     Answer,
-    Definition,
     Instant,
     Item,
     Json,
     NewEvent,
-    NewRun,
     Outbound,
     Run,
     Step,
@@ -34,14 +32,9 @@ from holdfast.records import (
 from holdfast.stores.sqlite import outbox, rows
 from holdfast.stores.sqlite.chores import inbox
 from holdfast.stores.sqlite.connection.database import Database, Row, text
-from holdfast.stores.sqlite.rows import stored_key
-from holdfast.stores.sqlite.sql import statements
 
-from .chains import Chained
-from .machine_rows import SQL, Event, FromEvent, RunRow, changeable, outlined, run_row, step_row, step_values
-
-_START = statements("view/start")
-_DEFINITION = statements("publish")["published"]
+from .machine_rows import SQL, Event, FromEvent, RunRow, outlined, run_row, step_row, step_values
+from .starts import Starting
 
 _OPEN = frozenset({StepStatus.READY, StepStatus.WAITING})
 _STATUSES = {status.value: status for status in Status}
@@ -57,16 +50,14 @@ _ANSWERS = {status: text(verdict) for status, verdict in _VERDICTS.items()}
 _decode_answer = msgspec.json.Decoder(Verdict).decode
 
 
-class SqliteView(Chained):
+class SqliteView(Starting):
     """The rows of the file that one verb reads and changes."""
 
     def __init__(self, db: Database, now: Instant) -> None:
         super().__init__(db, now)
         self.copied = 0
         self._taking: dict[tuple[str, str], Event] = {}  # for a wait, the event that it would take
-        self._definitions: dict[str, Definition | None] = {}
         self._plans: dict[int, tuple[Sequence[StepRow], str]] = {}  # rows of plans, and the same rows as JSON
-        self._newest_event: int | None = None
 
     # Reading ahead.
 
@@ -110,6 +101,7 @@ class SqliteView(Chained):
         """Return the run with this id, given as text."""
         if name in self._runs:
             return self._runs[name]
+        self._write_starts()
         row = self.db.one(SQL["run"], (name,))
         if row is None:
             self._runs[name] = None
@@ -278,12 +270,6 @@ class SqliteView(Chained):
 
     # Events.
 
-    def newest_event(self) -> int:
-        if self._newest_event is None:
-            row = self.db.one(_START["newest_event"])
-            self._newest_event = 0 if row is None else int(row[0])
-        return self._newest_event
-
     def record(self, event: NewEvent) -> None:
         inbox.record(self.db, self.now, event)
         self._newest_event = None
@@ -327,60 +313,8 @@ class SqliteView(Chained):
 
     # Starts, messages, the trail.
 
-    def by_key(self, tenant: str, key: str) -> tuple[UUID, str] | None:
-        row = self.db.one(_START["key"], (stored_key(tenant, key),))
-        return None if row is None else (UUID(row[0]), row[1])
-
-    def is_known(self, id: UUID) -> bool:
-        return self.db.one(_START["id"], (str(id),)) is not None
-
-    def has_parent(self, id: UUID, tenant: str) -> bool:
-        return self.db.one(_START["parent"], (str(id), tenant)) is not None
-
-    def definition(self, type: str) -> Definition | None:
-        if type not in self._definitions:
-            row = self.db.one(_DEFINITION, (type,))
-            self._definitions[type] = None if row is None else rows.definition(row)
-        return self._definitions[type]
-
-    def insert(self, new: NewRun, begins: Beginning) -> RunRow | None:
-        name, now = str(new.id), self.now
-        kind, run_at, max_attempts, budget, timeout_seconds, timeout_at, ttl_seconds, watermark, fence = (
-            begins[:9]
-        )
-        chained = () if begins.chain is None else (str(begins.chain), *begins[10:14])
-        account = None if begins.account is None else str(begins.account)
-        self.db.run(_START["go_on" if chained else "start"], (
-            name, new.tenant, new.type, kind, new.params, new.priority, run_at,
-            stored_key(new.tenant, new.key), new.digest, max_attempts,
-            None if new.parent is None else str(new.parent), new.parent_step, new.limit_key, new.labels,
-            budget, timeout_seconds, timeout_at, ttl_seconds, watermark, fence, now, new.trace or None,
-            account, *(chained or (new.api_key,)),
-        ))  # fmt: skip
-        if not self.db.changes():
-            return None
-        if new.origin is not None:
-            self.db.run(_START["origin"], (name, str(new.origin)))
-        if kind == "code":  # nothing reads this row again in this view
-            self._runs.pop(name, None)
-            return RunRow(new.id, new.tenant, run_at, text=name)
-        run = RunRow(
-            id=new.id, text=name, tenant=new.tenant, type=new.type, kind=kind, run_at=run_at,
-            max_attempts=max_attempts, fence=fence, watermark=watermark, parent=new.parent,
-            parent_step=new.parent_step, budget=budget, progress=UNREAD, result=UNREAD,
-            timeout_seconds=timeout_seconds, timeout_at=timeout_at, ttl_seconds=ttl_seconds, updated_at=now,
-            priority=new.priority, account=begins.account,
-        )  # fmt: skip
-        run.saved = changeable(run)
-        self._runs[name] = run
-        return run
-
     def send(self, run: RunRow, messages: Sequence[Outbound]) -> None:
         outbox.put(self.db, self.now, run.text, messages)
-
-    def newest_note(self) -> int:
-        row = self.db.one(_START["fence"])
-        return (0 if row is None else int(row[0])) + len(self._trail)
 
     def was_added(self, run: RunRow, key: str) -> bool:
         return self.db.one(SQL["was_added"], (run.text, key)) is not None

@@ -8,6 +8,8 @@
 -- search_path of the caller: they declare no variables, and name the schema of every table, function, type and operator
 -- in their bodies. `in`, `=` and `is distinct from` are operators too. Names of transition tables come before all
 -- others.
+--
+-- A run that is imported is inserted with rev 2: it counts under its status, but was not started here.
 
 do $do$
 begin
@@ -19,13 +21,14 @@ begin
             detail = '{"error": "UsageError", "data": {}}';
     elsif (select pg_catalog.count(*) from new_rows) operator(pg_catalog.=) 1 then
         insert into @.workflow_count_change (tenant, type, from_status, to_status, what, number, at)
-        select n.tenant, n.type, null, case when n.deleted_at is null then n.status end, 'started', 1, @.clock()
+        select n.tenant, n.type, null, case when n.deleted_at is null then n.status end,
+            case when n.rev operator(pg_catalog.<) 2 then 'started' end, 1, @.clock()
         from new_rows as n;
     else
         insert into @.workflow_count_change (tenant, type, from_status, to_status, what, number, at)
-        select n.tenant, n.type, null, case when n.deleted_at is null then n.status end, 'started',
-            pg_catalog.count(*), @.clock()
-        from new_rows as n group by 1, 2, 4;
+        select n.tenant, n.type, null, case when n.deleted_at is null then n.status end,
+            case when n.rev operator(pg_catalog.<) 2 then 'started' end, pg_catalog.count(*), @.clock()
+        from new_rows as n group by 1, 2, 4, 5;
     end if;
     return null;
 end $$;

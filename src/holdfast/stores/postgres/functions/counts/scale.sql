@@ -68,7 +68,7 @@ end $$;
 
 create or replace function scale(tenant text, lim integer) returns json language plpgsql stable
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
-set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set jit = off as $$
 declare
     now timestamptz := clock();
     bound integer := greatest(0, least(lim, scale_max()));

@@ -92,6 +92,9 @@ begin
         perform refuse('UnknownMessage', 'no message ' || resend.id, json_build_object('id', resend.id));
     end if;
     select * into o from workflow_outbox as m where m.id = resend.id for update;
+    if o.last_error ->> 'kind' = 'moved' and o.last_error ->> 'message' = 'its run moves to another store' then
+        perform refuse('Conflict', 'message ' || resend.id || ' moves to another store with its run: that store sends it');
+    end if;
     if o.status <> 'pending' then
         update workflow_outbox as m
         set seq = default, status = 'pending', attempts = 0, tried_at = null, sent_at = null, next_at = now,

@@ -129,7 +129,9 @@ declare
     conflict text;
 begin
     if said is null then
-        perform refuse_move(r.id, verb, r.status, 'gate ' || quoted(gate.key) || ' was not decided before');
+        perform refuse_move(r.id, verb, r.status, coalesce(
+            nullif(send_there(r), ''), 'gate ' || quoted(gate.key) || ' was not decided before'
+        ));
     elsif before <> approved then
         conflict := 'cannot ' || verb || ' ' || quoted(gate.key) || ' of run ' || r.id || ': it has been '
             || case when before then 'approved' else 'rejected' end

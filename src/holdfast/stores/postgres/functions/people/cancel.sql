@@ -9,6 +9,7 @@ declare
     r workflow_run := locked_run(run, tenant, false);
 begin
     perform refuse_changed(r, since);
+    perform refuse_away(r, 'cancel');
     if r.status not in ('pending', 'leased', 'waiting', 'paused', 'cancelled') then
         perform refuse_move(r.id, 'cancel', r.status);
     end if;

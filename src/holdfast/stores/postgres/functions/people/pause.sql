@@ -7,6 +7,7 @@ declare
     r workflow_run := locked_run(run, tenant, false);
 begin
     perform refuse_changed(r, since);
+    perform refuse_away(r, 'pause');
     if r.status not in ('pending', 'leased', 'waiting', 'paused') then
         perform refuse_move(r.id, 'pause', r.status);
     end if;

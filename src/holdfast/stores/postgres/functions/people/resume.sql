@@ -10,6 +10,7 @@ begin
     perform lock_waits(array[chain_of(run)]);
     r := locked_run(run, tenant, false);
     perform refuse_changed(r, since);
+    perform refuse_away(r, 'resume');
     if r.status not in ('paused', 'leased')
         and (budget is null or r.status not in ('pending', 'leased', 'waiting', 'paused')
              and r.account is distinct from coalesce(r.chain, r.id)) then

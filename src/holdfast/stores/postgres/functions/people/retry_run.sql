@@ -10,6 +10,7 @@ declare
 begin
     perform lock_plan(run);
     r := locked_itself(run, tenant, 'retry_run');
+    perform refuse_away(r, 'retry_run');
     perform refuse_changed(r, since);
     if r.status not in ('failed') then
         perform refuse_move(run, 'retry_run', r.status);

@@ -11,6 +11,7 @@ declare
 begin
     perform lock_plan(run);
     r := locked_itself(run, tenant, 'rewind');
+    perform refuse_away(r, 'rewind');
     was := r.status;
     perform refuse_changed(r, since);
     if r.status not in ('pending', 'leased', 'waiting', 'paused', 'succeeded', 'failed', 'cancelled') then

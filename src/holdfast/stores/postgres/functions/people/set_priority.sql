@@ -6,6 +6,7 @@ declare
     wanted integer := checked_priority(coalesce(set_priority.priority, -1));
     r workflow_run := locked_run(run, tenant, false);
 begin
+    perform refuse_away(r, 'reprioritize');
     if r.status not in ('pending', 'leased', 'waiting', 'paused') then
         perform refuse_move(r.id, 'reprioritize', r.status);
     end if;

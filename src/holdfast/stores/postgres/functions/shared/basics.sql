@@ -325,8 +325,7 @@ begin
     end if;
 end $$;
 
--- The run as people see it, and whether it owes something to others. A checkpoint of the fast path does not change the
--- run row; its time is in the trail.
+-- The run as people see it, and whether it owes something to others.
 create or replace function run_record(r workflow_run) returns json language plpgsql stable as $$
 declare
     place record := current_place(r.id, r.kind);
@@ -358,9 +357,7 @@ begin
         'budget_units', r.budget, 'progress_json', r.progress::text, 'timeout_at', shown_at(r.timeout_at),
         'timeout_seconds', r.timeout_seconds, 'ttl_seconds', r.ttl_seconds, 'expires_at', shown_at(r.expires_at),
         'created_at', shown_at(r.created_at),
-        'updated_at', shown_at(greatest(r.updated_at, (
-            select created_at from workflow_event where workflow_id = r.id order by id desc limit 1
-        ))),
+        'updated_at', shown_at(changed_at(r.id, r.status, r.updated_at)),
         'started_at', shown_at(r.started_at), 'finished_at', shown_at(r.finished_at),
         'deleted_at', shown_at(r.deleted_at), 'origin', r.origin, 'account', r.account,
         'account_cost_units', a.spent, 'account_budget_units', a.budget, 'owes', r.owes > 0, 'chain_owes', first_owes & 16 > 0

@@ -110,18 +110,19 @@ begin
                        || 'and lacking is an object of such lists');
     end if;
     insert into workflow_worker as w (
-        worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at
+        worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, library, seen_at
     )
     select p.worker, coalesce(p.types, '[]'), coalesce(p.patterns, '["%"]'), p.tenants, coalesce(p.runtime, 'python'),
-        coalesce(p.slots, 0), coalesce(p.stragglers, 0), coalesce(p.sinks, '[]'), coalesce(p.lacking, '{}'), clock()
+        coalesce(p.slots, 0), coalesce(p.stragglers, 0), coalesce(p.sinks, '[]'), coalesce(p.lacking, '{}'),
+        coalesce(p.library, ''), clock()
     from json_to_record(presence) as p (
         worker text, types json, patterns json, tenants json, runtime text, slots integer, stragglers integer,
-        sinks json, lacking json
+        sinks json, lacking json, library text
     )
     on conflict (worker) do update
     set types = excluded.types, patterns = excluded.patterns, tenants = excluded.tenants, runtime = excluded.runtime,
         slots = excluded.slots, stragglers = excluded.stragglers, sinks = excluded.sinks, lacking = excluded.lacking,
-        seen_at = excluded.seen_at;
+        library = excluded.library, seen_at = excluded.seen_at;
     return 'null';
 end $$;
 

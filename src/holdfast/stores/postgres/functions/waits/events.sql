@@ -84,7 +84,7 @@ begin
     if r.id is null then
         perform refuse_unknown(run);
     elsif r.finished_at is not null then
-        perform refuse_move(r.id, 'emit', r.status);
+        perform refuse_move(r.id, 'emit', r.status, send_there(r));
     end if;
 end $$;
 
