@@ -10,6 +10,7 @@ import pytest
 import holdfast as hf
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import Rehearsal, Stuck
+from tests.laws.effort import longer
 from verify.sabotage import unfenced
 
 
@@ -45,8 +46,11 @@ def test_a_charge_outside_of_a_step_is_found_and_the_report_says_where(explore, 
 
 @pytest.mark.slow
 @pytest.mark.spec("TEST-2")
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
-def test_a_sync_workflow_is_explored_too(explore, shop, store):
+@pytest.mark.parametrize("store", ["memory", *longer("sqlite", "redis")])
+def test_a_sync_workflow_is_explored_too(request, explore, shop, store):
+    if store == "redis":
+        request.getfixturevalue("redis_url")  # skips the test without a server
+        from servers.redis_store import make as store
     assert explore(shop.counter, 5, observe=lambda: shop.seen, reset=shop.seen.clear, store=store).ok
 
 

@@ -7,6 +7,7 @@ import pytest
 import holdfast as hf
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Rehearsal, explore
+from tests.laws.effort import longer
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_explore_says_how_a_handlers_output_must_be(shop):
 
 @pytest.mark.slow
 @pytest.mark.spec("TEST-1", "TEST-2")
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("store", ["memory", *longer("sqlite")])
 def test_a_gate_is_waited_for_and_decided_in_every_play(shop, store):
     """A gate opens later when the worker has crashed."""
     plan = shop.app.plan("shop.gated.v1", [hf.Task("CHARGE"), hf.Approval("BOSS"), hf.Task("SHIP")])

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 import holdfast as hf
+from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import Deadlock, play
 
@@ -38,10 +39,20 @@ def test_no_time_passes_while_a_step_waits_for_a_thread(rehearsal, blocking):
     assert stage.now == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("inline", [True, False])
-def test_a_store_with_threads_of_its_own_can_be_given(rehearsal, shop, tmp_path, inline):
-    path = str(tmp_path / "stage.db")
-    stage = rehearsal(shop.app, store=lambda clock: SqliteStore(path, clock=clock, inline=inline))
+@pytest.fixture(params=["inline", "threads", "redis"])
+def make_store(request, tmp_path):
+    """Function of the clock that makes a store."""
+    if request.param == "redis":
+        url = request.getfixturevalue("redis_url")
+        from holdfast.stores.redis import RedisStore
+
+        return lambda clock: RedisStore(url, clock)
+    inline, path = request.param == "inline", str(tmp_path / "stage.db")
+    return lambda clock: SqliteStore(path, clock=clock, inline=inline)
+
+
+def test_a_store_with_threads_or_a_server_of_its_own_can_be_given(rehearsal, shop, make_store):
+    stage = rehearsal(shop.app, store=make_store)
     run = stage.start(shop.order, 5)
     assert run.status == "waiting"
     stage.crash()
@@ -50,6 +61,37 @@ def test_a_store_with_threads_of_its_own_can_be_given(rehearsal, shop, tmp_path,
     stage.emit("address", "Bern")
     assert run.result() == "shipped to Bern"
     assert datetime(2026, 1, 31, tzinfo=UTC) <= stage.now < datetime(2026, 1, 31, 0, 1, tzinfo=UTC)
+
+
+class SlowStore(MemoryStore):
+    """A store as behind a network: it pauses, its answers come later, and its hints do not come in time."""
+
+    def listen(self, *_):
+        return lambda: None
+
+    async def start(self, runs):
+        await asyncio.sleep(0.01)
+        return await super().start(runs)
+
+    async def commit(self, batch):
+        verdicts = await super().commit(batch)
+        await asyncio.sleep(0.001)
+        return verdicts
+
+
+def test_a_store_that_pauses_takes_no_virtual_time_and_needs_no_hints(rehearsal, shop):
+    stage = rehearsal(shop.app, store=lambda clock: SlowStore(clock=clock))
+    assert stage.start(shop.order, 5).status == "waiting"
+    assert stage.now == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.slow
+def test_an_answer_to_a_process_that_stands_still_is_no_late_write(explore, shop):
+    """The commit was made in time. The process learns of it only when another process has the run."""
+    assert explore(
+        shop.counter, 5, observe=lambda: shop.seen, reset=shop.seen.clear,
+        store=lambda clock: SlowStore(clock=clock),
+    ).ok  # fmt: skip
 
 
 def test_a_worker_that_crashes_while_its_thread_works_does_not_stop_the_clock(rehearsal):

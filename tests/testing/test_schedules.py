@@ -8,6 +8,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.testing import Rehearsal, Stuck
+from tests.laws.effort import longer
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def app():
 
 
 @pytest.mark.spec("SCHED-1", "TEST-1")
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("store", ["memory", *longer("sqlite")])
 def test_a_turned_clock_fires_schedules_at_their_instants(app, store):
     """A nightly schedule fires once in each night of a month."""
     with Rehearsal(app, store=store) as stage:

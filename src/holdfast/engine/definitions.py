@@ -42,8 +42,7 @@ def version(type_: str) -> int:
 
 def bare(name: str) -> str:
     """Return a type without its version; any other name unchanged."""
-    name_, dot, version_ = name.rpartition(".v")
-    return name_ if dot and version_.isdigit() else name
+    return name.rpartition(".v")[0] if has_version(name) else name
 
 
 def newest(name: str, known: Iterable[str]) -> str:
@@ -71,6 +70,12 @@ def check_reserved(defined: Defined | None, type_: str) -> None:
             f"workflow {type_}: names that begin with {RESERVED!r} belong to the engine: use another name; "
             "app.bulk starts bulk operations"
         )
+
+
+def has_version(name: str) -> bool:
+    """Return True for a name that ends with a version."""
+    _, dot, number = name.rpartition(".v")
+    return bool(dot) and number.isascii() and number.isdigit()
 
 
 def matches(type_: str, patterns: Sequence[str]) -> bool:

@@ -8,11 +8,10 @@ from typing import Any, cast
 from holdfast.contract import Store
 from holdfast.contract.forwarding import Forwards
 
-from .measures import Harmless, Measures
+from .measures import Measures, guarded
 
-# `listen` only registers a function, and `hears` only reads a variable. `open` stands before every verb of an
-# app, and does nothing after the first time.
-UNMEASURED = frozenset({"hears", "listen", "open"})
+# `listen` only registers a function, and `hears` only reads a variable.
+UNMEASURED = frozenset({"hears", "listen"})
 
 
 class Measured(Forwards):
@@ -20,13 +19,23 @@ class Measured(Forwards):
 
     def __init__(self, inner: Store, measures: Measures, clock: Callable[[], float]) -> None:
         self.inner, self.traits = inner, inner.traits
-        self.measures, self._clock = Harmless(measures), clock
+        self.measures, self._clock = guarded(measures), clock
 
     def __getattr__(self, name: str) -> Any:
         """Return what only this kind of store has."""
         if name == "inner":  # before __init__, as in a copy: there is nothing to ask
             raise AttributeError(name)
         return getattr(self.inner, name)
+
+    async def open(self) -> None:
+        """Open the store. The time is not measured: this stands before every verb of an app, and does nothing
+        after the first time.
+        """
+        try:
+            await self.inner.open()
+        except Exception as error:
+            self.measures.refused("open", type(error).__name__)
+            raise
 
     async def _forward(self, verb: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         begun_at = self._clock()
@@ -36,8 +45,7 @@ class Measured(Forwards):
             self.measures.refused(verb, type(error).__name__)
             raise
         finally:
-            if verb not in UNMEASURED:
-                self.measures.called(verb, self._clock() - begun_at)
+            self.measures.called(verb, self._clock() - begun_at)
 
     def _forward_blocking(self, verb: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         begun_at = self._clock()

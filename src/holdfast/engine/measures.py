@@ -2,7 +2,7 @@
 
 The engine knows no library for metrics. A worker without measures pays one test for None at each place. The
 methods are called on event loops and, by `Measured`, from the thread that renews leases; they may not block.
-If one raises, its measurement is dropped (`Harmless`): a broken exporter must not fail a claim or a commit.
+If one raises, its measurement is dropped (`guarded`): a broken exporter must not fail a claim or a commit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ class Slots(Protocol):
 
 
 class Measures:
-    """Takes the happenings of a process. Here every method does nothing; a subclass keeps what it wants."""
+    """Takes the happenings of a process. Here every method does nothing; a subclass keeps what it wants.
+
+    `is_harmless`: a class sets it to True when none of its methods raises. It does not count for subclasses.
+    """
+
+    is_harmless = False
 
     def worker_started(self, worker: Slots) -> None:
         """A worker begins to work in this process."""
@@ -125,23 +130,62 @@ class Harmless(Measures):
         self.inner = inner
         self._failed: set[str] = set()
 
-    def report(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    # These four are called for every step, run or commit, and `_report` costs 2,000 instructions more.
+
+    def claimed(self, type_: str, late_seconds: float) -> None:
+        try:
+            self.inner.claimed(type_, late_seconds)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            self._dropped("claimed", error)
+
+    def tried(self, type_: str, outcome: str, seconds: float) -> None:
+        try:
+            self.inner.tried(type_, outcome, seconds)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            self._dropped("tried", error)
+
+    def executed(self, type_: str, outcome: str) -> None:
+        try:
+            self.inner.executed(type_, outcome)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            self._dropped("executed", error)
+
+    def called(self, verb: str, seconds: float) -> None:
+        try:
+            self.inner.called(verb, seconds)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            self._dropped("called", error)
+
+    def _report(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Call this method of the other measures."""
         try:
             getattr(self.inner, method)(*args, **kwargs)
-        except Exception:
-            if method not in self._failed:
-                self._failed.add(method)
-                log.exception("metrics: %s fails, its measurements are dropped", method)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            self._dropped(method, error)
+
+    def _dropped(self, method: str, error: Exception) -> None:
+        """Log the first error of each method."""
+        if method not in self._failed:
+            self._failed.add(method)
+            log.error("metrics: %s fails, its measurements are dropped", method, exc_info=error)
+
+
+def guarded(measures: Measures) -> Measures:
+    """Return measures that never raise. A guard costs a fifth of a report, so harmless ones get none."""
+    if vars(type(measures)).get("is_harmless"):
+        return measures
+    if type(measures) is Several:
+        return Several(map(guarded, measures.each))
+    return Harmless(measures)
 
 
 def _reporting(method: str) -> Callable[..., None]:
     def report(self: Harmless, *args: Any, **kwargs: Any) -> None:
-        self.report(method, args, kwargs)
+        self._report(method, args, kwargs)
 
     return report
 
 
 for _name, _ in inspect.getmembers(Measures, inspect.isfunction):
-    if not _name.startswith("_"):
+    if not _name.startswith("_") and _name not in vars(Harmless):
         setattr(Harmless, _name, _reporting(_name))

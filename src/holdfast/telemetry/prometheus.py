@@ -1,6 +1,6 @@
 """Metrics for Prometheus: the text of a scrape, and a collector for a registry of your own.
 
-The text is written here: it needs no library. `collector` needs `pip install "holdfast[metrics]"`.
+The text is written here: it needs no library. `collector` needs the extra `metrics`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """The recorder: it counts the happenings of this process in memory, and answers a scrape with a copy.
 
-Its methods cost about a microsecond: a worker calls one for every step. So they count in plain lists, under
-one lock, and know nothing of any library for metrics.
+A worker calls a method for every step, so a call has to be cheap. Times are appended to lists
+and sorted into buckets later; one lock guards the rest. No library for metrics is known here.
 """
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping
 from weakref import WeakSet
 
@@ -17,7 +18,9 @@ from holdfast.engine.app.app import App
 from holdfast.engine.measures import Measures, Several, Slots
 
 from . import catalog
-from .catalog import DURATION, LABELS_MAX, OTHER, Metric
+from .catalog import LABELS_MAX, OTHER, Metric
+
+FRESH_MAX = 256  # observations of one kind that wait to be counted
 
 # Words of an execution's end, as the engine has them, and as they are shown.
 OUTCOMES = {
@@ -62,24 +65,57 @@ class Family(msgspec.Struct):
 
 
 class _Histogram:
+    """Observations by labels. They are appended to a list, which needs no lock, and sorted into the buckets
+    when the list is long, or is read: to lock, and to find the bucket of each at once, cost twice as much.
+    """
+
     def __init__(self, metric: Metric, lock: threading.Lock) -> None:
         self.metric, self._lock, self._bounds = metric, lock, metric.buckets
-        self.series: dict[tuple[str, ...], Distribution] = {}
+        self.fresh: dict[tuple[str, ...], list[float]] = {}
+        self._kept: dict[tuple[str, ...], Distribution] = {}
 
     def add(self, labels: tuple[str, ...], seconds: float) -> None:
-        found = self.series.get(labels) or self.made(labels)
-        # Clocks of two machines may differ: a time before the due time is in time.
-        seconds = max(seconds, 0.0)
-        with self._lock:
-            found.counts[bisect_left(self._bounds, seconds)] += 1
-            found.total += seconds
+        fresh = self.fresh.get(labels)
+        if fresh is None:
+            fresh = self.made(labels)
+        fresh.append(seconds)
+        if len(fresh) >= FRESH_MAX:
+            self.fold(labels)
 
-    def made(self, labels: tuple[str, ...]) -> Distribution:
+    def made(self, labels: tuple[str, ...]) -> list[float]:
         with self._lock:
-            return self.series.setdefault(labels, Distribution([0] * (len(self._bounds) + 1)))
+            self._kept.setdefault(labels, Distribution([0] * (len(self._bounds) + 1)))
+            return self.fresh.setdefault(labels, [])
+
+    def fold(self, labels: tuple[str, ...]) -> None:
+        with self._lock:
+            self._fold(labels)
+
+    def _fold(self, labels: tuple[str, ...]) -> None:
+        """Sort the new observations into the buckets. The lock is held. Other threads may append meanwhile:
+        what they append stays in the list.
+        """
+        fresh, kept = self.fresh[labels], self._kept[labels]
+        many = len(fresh)
+        values = fresh[:many]
+        del fresh[:many]
+        values.sort()
+        if values and values[0] < 0.0:
+            # Clocks of two machines may differ: a time before the due time is in time.
+            values = [max(one, 0.0) for one in values]
+        kept.total += sum(values)
+        below = 0
+        for place, bound in enumerate(self._bounds):
+            upto = bisect_right(values, bound, below)
+            kept.counts[place] += upto - below
+            below = upto
+        kept.counts[-1] += many - below
 
     def copy(self) -> dict[tuple[str, ...], Value]:
-        return {labels: Distribution(list(one.counts), one.total) for labels, one in self.series.items()}
+        """Return all of them. The lock is held."""
+        for labels in self.fresh:
+            self._fold(labels)
+        return {labels: Distribution(list(one.counts), one.total) for labels, one in self._kept.items()}
 
 
 class _Counter:
@@ -90,7 +126,11 @@ class _Counter:
 
     def add(self, labels: tuple[str, ...]) -> None:
         with self._lock:
-            self.series[labels] = self.series.get(labels, 0) + 1
+            self.more(labels, 1)
+
+    def more(self, labels: tuple[str, ...], number: int) -> None:
+        """Add a number. The lock is held."""
+        self.series[labels] = self.series.get(labels, 0) + number
 
     def copy(self) -> dict[tuple[str, ...], Value]:
         return dict(self.series)
@@ -115,6 +155,8 @@ class Bounded:
 class Recorder(Measures):
     """Counts the happenings of one process, from any of its threads."""
 
+    is_harmless = True
+
     def __init__(self) -> None:
         self._lock = lock = threading.Lock()
         self._workers: WeakSet[Slots] = WeakSet()
@@ -122,7 +164,11 @@ class Recorder(Measures):
         self._claims = _Histogram(catalog.CLAIM_LATENCY, lock)
         self._resumes = _Histogram(catalog.RESUME_LATENCY, lock)
         self._steps = _Histogram(catalog.STEP_DURATION, lock)
+        self._tries = self._steps.fresh
         self._executions = _Counter(catalog.EXECUTIONS, lock)
+        self._ended: list[
+            tuple[str, str]
+        ] = []  # executions that are not counted yet: the type, and how they ended
         self._retries = _Counter(catalog.STEP_RETRIES, lock)
         self._lost = _Counter(catalog.LEASES_LOST, lock)
         self._engine_errors = _Counter(catalog.ENGINE_ERRORS, lock)
@@ -142,25 +188,46 @@ class Recorder(Measures):
             self._workers.discard(worker)
 
     def claimed(self, type_: str, late_seconds: float) -> None:
-        self._claims.add((self._type(type_),), late_seconds)
+        fresh = self._claims.fresh.get((type_,))  # written out, as in `tried`
+        if fresh is None:
+            self._claims.add((self._type(type_),), late_seconds)
+        else:
+            fresh.append(late_seconds)
+            if len(fresh) >= FRESH_MAX:
+                self._claims.fold((type_,))
 
     def resumed(self, type_: str, late_seconds: float) -> None:
         self._resumes.add((self._type(type_),), late_seconds)
 
     def tried(self, type_: str, outcome: str, seconds: float) -> None:
         # This is called for every step: it is written out, and finds a known series at once.
-        found = self._steps.series.get((type_, outcome)) or self._steps.made((self._type(type_), outcome))
-        with self._lock:
-            found.counts[bisect_left(DURATION, seconds)] += 1
-            found.total += seconds
+        fresh = self._tries.get((type_, outcome))
+        if fresh is None:
+            self._steps.add((self._type(type_), outcome), seconds)
+        else:
+            fresh.append(seconds)
+            if len(fresh) >= FRESH_MAX:
+                self._steps.fold((type_, outcome))
         if outcome == "retried":
             self._retries.add((self._type(type_),))
 
     def executed(self, type_: str, outcome: str) -> None:
-        outcome = shown_outcome(outcome)
-        self._executions.add((self._type(type_), outcome))
-        if outcome == "lost":
-            self._lost.add((self._type(type_),))
+        ended = self._ended
+        ended.append((type_, outcome))
+        if len(ended) >= FRESH_MAX:
+            with self._lock:
+                self._count_ended()
+
+    def _count_ended(self) -> None:
+        """Count the executions that have ended. The lock is held; other threads may append meanwhile."""
+        many = len(self._ended)
+        found = Counter(self._ended[:many])
+        del self._ended[:many]
+        for (type_, word), number in found.items():
+            bounded, outcome = self._type(type_), shown_outcome(word)
+            self._executions.more((bounded, outcome), number)
+            if outcome == "lost":
+                self._lost.more((bounded,), number)
 
     def engine_failed(self) -> None:
         self._engine_errors.add(())
@@ -198,6 +265,7 @@ class Recorder(Measures):
             ),
         )
         with self._lock:
+            self._count_ended()
             found = {one.metric.name: Family(one.metric, one.copy()) for one in kept}
             workers = list(self._workers)
         gauges = (

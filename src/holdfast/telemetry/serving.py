@@ -8,6 +8,7 @@ There is no authentication: by default it listens on the machine itself only.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 from collections.abc import Sequence
@@ -126,6 +127,7 @@ class MetricsServer:
         task = asyncio.get_running_loop().create_task(self._served(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: writer.close())  # also of a task that was cancelled before it began
 
     async def _served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # All bytes are sent before the connection is closed: otherwise one that takes nothing stays open.
@@ -145,7 +147,6 @@ class MetricsServer:
             raise
         finally:
             self._silent.pop(writer, None)
-            writer.close()
 
     async def _reply(self, head: bytes, writer: asyncio.StreamWriter) -> None:
         """Answer one request. Few scrapes are answered at once; that a worker works is always told."""
@@ -195,7 +196,9 @@ def _bound(host: str, ports: Sequence[int]) -> socket.socket:
         except OSError as error:
             why = error
     first = str(ports[0]) if len(ports) == 1 else f"{ports[0]}-{ports[-1]}"
-    raise UsageError(f"metrics cannot be served at {host}, port {first}: {why}")
+    number = why.errno if why is not None else None
+    said = os.strerror(number) if number is not None and number > 0 else str(why)
+    raise UsageError(f"metrics cannot be served at {host}, port {first}: {said}; choose another port")
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -125,7 +125,11 @@ class Faulty:
 
     async def _call(self, verb: str, real: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
         fault, on_answer = self.fault_for(verb, args)
-        call = _notifying(partial(real, *args, **options), on_answer)
+        call: Call
+        if on_answer is not None and getattr(self.inner, "notes_answers", False):
+            call = partial(real, *args, on_answer=on_answer, **options)
+        else:
+            call = _notifying(partial(real, *args, **options), on_answer)
         return await (call() if fault is None else fault(call))
 
     def renew(self, *args: Any) -> Any:

@@ -24,6 +24,8 @@ from holdfast.records import SECOND, Instant
 from holdfast.threads import CallResult, Exchange, LockstepExchange, Pool, Stragglers
 from holdfast.world import Dice, Pulse, uuid7
 
+from .real_timers import IN_REAL_TIME, RealTimers
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -59,14 +61,16 @@ class _Selector(selectors.DefaultSelector):
     rest: Callable[[], None] | None = None  # called instead of turning the clock
     wait: float | None = None  # seconds to the next timer, when `rest` was called
     awaited = 0  # answers of threads that have not come yet
+    timers: RealTimers | None = None
     # ends a lingering call that is due before the clock would be turned so far
     linger: Callable[[float | None], bool] | None = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if not ready and timeout != 0 and self.awaited:
-            ready = super().select(PATIENCE_SECONDS)
-            if not ready:
+            assert self.timers is not None
+            ready = super().select(seconds := self.timers.seconds(PATIENCE_SECONDS))
+            if not self.timers.fire() and not ready and seconds == PATIENCE_SECONDS:
                 raise Deadlock(f"a thread has not answered for {PATIENCE_SECONDS:g} s of real time")
             return ready
         if not ready and timeout != 0 and self.linger is not None and self.linger(timeout):
@@ -126,6 +130,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._virtual = _Selector()
         super().__init__(self._virtual)
         self._virtual.linger = self._end_lingering
+        self._virtual.timers = self._timers = RealTimers(self.call_soon)
         self._lingering: list[_Lingering] = []
         # asyncio runs timers that are due before now + this resolution. After half a year a nanosecond more
         # is the same float as now itself: a timer that is due at this very instant would then never run.
@@ -222,6 +227,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         context = copy_context() if context is None else context
+        if context.get(IN_REAL_TIME):
+            return self._timers.add(when - self.time(), callback, args, context, self)
         return _own(
             callback, context, lambda one: super(VirtualLoop, self).call_at(when, one, *args, context=context)
         )

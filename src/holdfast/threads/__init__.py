@@ -11,6 +11,7 @@ from __future__ import annotations
 from .background_loop import BackgroundLoop
 from .exchange import Exchange, LockstepExchange
 from .executor import DaemonExecutor
+from .exit_at_signal import ExitAtSignal
 from .forked_signals import keep_signals_in_children, reset_signals_in_children
 from .pool import CallResult, Pool, Stragglers, ThreadCall
 from .shared_counter import SharedCounter
@@ -26,6 +27,7 @@ __all__ = [
     "SharedCounter",
     "LockstepExchange",
     "DaemonExecutor",
+    "ExitAtSignal",
     "Watchdog",
     "reset_signals_in_children",
     "keep_signals_in_children",

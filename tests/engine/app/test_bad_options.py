@@ -129,7 +129,7 @@ async def test_a_number_in_place_of_text_is_refused(app, name):
     with pytest.raises(UsageError, match=r"^topic .*: give text$"):
         await app.emit(name)
     run = await app.start("shop.order.v1")
-    with pytest.raises(UsageError, match="is not a step's name or key: give text of 1 to 640"):
+    with pytest.raises(UsageError, match="is not a step's name or key: give text of 1 to 700"):
         await app.rewind(run.id, name)
 
 
@@ -163,10 +163,29 @@ async def test_a_key_too_long_for_an_index_fails_the_run_and_no_worker(app):
     async def order(ctx, length: int):
         return await ctx.step("k" * length, lambda: length)
 
+    @app.workflow("shop.keyed.v1")
+    async def keyed(ctx, key: str):
+        return await ctx.step("name", lambda: len(key), key=key)
+
+    @app.workflow("shop.repeated.v1")
+    async def repeated(ctx):
+        name = "\U00020000" * 640
+        await ctx.step(name, lambda: None)
+        await ctx.step(name, lambda: None)
+        return await ctx.map(name, lambda one: one, [1])
+
+    wrong = "is not a step's name or key: give text of 1 to %d characters"
     async with app.worker():
         assert await (await app.start(order, 640)).result() == 640
-        with pytest.raises(RunFailed, match="is not a step's name or key: give text of 1 to 640 characters"):
+        assert await (await app.start(keyed, "k" * 700)).result() == 700
+        run = await app.start(repeated)
+        assert await run.result() == [1]
+        await app.rewind(run.id, "\U00020000" * 640 + "#2")
+        with pytest.raises(RunFailed, match=wrong % 640):
             await (await app.start(order, 641)).result()
+        for key in ("k" * 701, "\U00020000" * 700):
+            with pytest.raises(RunFailed, match=wrong % 700):
+                await (await app.start(keyed, key)).result()
     with pytest.raises(UsageError, match="lease is inf s: give at most one day"):
         app.worker(lease=float("inf"))
 

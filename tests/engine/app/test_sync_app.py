@@ -28,7 +28,7 @@ from holdfast.threads import background_loop
 from tests.laws.effort import longer
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["sqlite", *longer("memory")])
 def app(request, tmp_path):
     app = App(MemoryStore() if request.param == "memory" else SqliteStore(str(tmp_path / "holdfast.db")))
 

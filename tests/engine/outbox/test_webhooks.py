@@ -18,6 +18,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.contract.driver import Clock
 from tests.engine.outbox.receiver import receiving
+from tests.laws.effort import longer
 
 SECRET = "whsec_" + "QUJD" * 8
 PENDING = OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=ANY)
@@ -28,7 +29,7 @@ def clock():
     return Clock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["sqlite", *longer("memory")])
 def shop(request, clock, tmp_path):
     """An app on a real event loop. The test moves the clock of its store."""
     stores = {"memory": MemoryStore, "sqlite": lambda clock: SqliteStore(str(tmp_path / "h.db"), clock=clock)}

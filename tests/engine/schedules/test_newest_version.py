@@ -115,7 +115,7 @@ async def test_a_worker_fires_soon_after_it_has_published_and_logs_once_a_minute
     @app.workflow("shop.other.v1")
     async def other(ctx): ...
 
-    async with working(app):
+    async with working(app, poll=1):
         await passes(app, HOUR)
         await asyncio.sleep(40)
         assert len([one for one in caplog.messages if "no version of shop.report" in one]) == 1

@@ -88,7 +88,7 @@ async def test_timers_fire_in_time_beside_a_schedule_that_cannot_be_fired(app, c
         await ctx.sleep(7.3)
 
     await in_no_zone(app)
-    async with working(app):
+    async with working(app, poll=1):
         await asyncio.sleep(3)
         for _ in range(3):
             run = await app.start(nap)

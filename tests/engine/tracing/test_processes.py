@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 import holdfast as hf
 from tests.engine.outbox.receiver import receiving
 from tests.engine.tracing.collector import collecting
+from tests.laws.effort import longer
 
 SECRET = "whsec_" + "QUJD" * 8
 WAIT_SECONDS = 40.0
@@ -100,10 +101,12 @@ class Workers:
             self.kill(one)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["postgres", *longer("sqlite", "redis")])
 def url(request, tmp_path):
     if request.param == "postgres":
         return request.getfixturevalue("postgres_database").url
+    if request.param == "redis":
+        return request.getfixturevalue("redis_url")
     return f"sqlite:///{tmp_path / 'shop.db'}"
 
 

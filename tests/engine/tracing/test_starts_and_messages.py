@@ -188,3 +188,16 @@ def test_without_a_provider_a_webhook_gets_the_trace_of_the_run(stored, header):
         (got,) = server.got
     assert got.headers.get("traceparent") == header
     assert "X-Evil" not in got.headers
+
+
+@pytest.mark.parametrize("key", [None, "order:42"])
+async def test_a_start_names_the_run_that_it_has_found(app, spans, key):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        return 1
+
+    first = await app.start(order, key=key)
+    second = await app.start(order, key=key)
+    named = [one.attributes["holdfast.run.id"] for one in spans.named("holdfast.start")]
+    assert named == [str(first.id), str(second.id)]
+    assert (first.id == second.id) is (key is not None)

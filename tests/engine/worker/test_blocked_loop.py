@@ -14,11 +14,12 @@ import pytest
 from holdfast import App, Status
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
+from tests.laws.effort import longer
 
 LEASE = 0.5
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["sqlite", *longer("memory")])
 def shared(request, tmp_path):
     """Two stores on the same data, as two processes see it."""
     if request.param == "memory":

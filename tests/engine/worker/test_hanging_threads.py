@@ -21,11 +21,12 @@ from holdfast.engine.worker.presence import show
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from tests.engine.kit import keys, outcome, trail
+from tests.laws.effort import longer
 
 LEASE = 0.5
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["sqlite", *longer("memory")])
 def app(request, tmp_path):
     store = MemoryStore() if request.param == "memory" else SqliteStore(str(tmp_path / "holdfast.db"))
     return App(store, threads=20)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 
 import pytest
@@ -12,6 +13,7 @@ from holdfast import App, Compress, StoreError, Unavailable, UsageError
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import ANY
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import Rehearsal
 from holdfast.testing.faulty import Faulty, fail_before
 from tests.engine.kit import send_signal
@@ -133,6 +135,23 @@ async def test_a_group_without_a_reachable_store_ends_as_one_worker_does(app, at
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+async def test_a_store_that_fails_late_does_not_stop_one_that_came_back(app, at_each, stores):
+    """The first store fails at once and is reached at the second try; the second fails after that."""
+
+    async def fail_late(call):
+        await asyncio.sleep(20)
+        return await fail_before(call)
+
+    down(stores[0], 1)
+    down(stores[1], 1, fail_late)
+    working = asyncio.create_task(app.work(stores=stores))
+    await asyncio.sleep(60)
+    for one in at_each:
+        assert (await until_ended(one, await one.start("shop.order.v1", 3))).result == 6
+    await send_signal(signal.SIGTERM)
+    await asyncio.wait_for(working, 30)
+
+
 async def test_a_store_that_is_refused_at_the_start_ends_the_whole_group_gracefully(app, at_each, stores):
     """The refusal is permanent, and a line in the log could be overlooked."""
     down(stores[1], 1, refuse)
@@ -159,6 +178,86 @@ async def test_a_store_that_is_refused_when_it_comes_back_stops_no_other(app, at
 async def test_a_bad_list_of_stores_is_refused(app, stores):
     with pytest.raises(UsageError, match="give a list"):
         await app.work(stores=stores)
+
+
+async def test_one_store_given_twice_is_refused(app, tmp_path):
+    url, store = f"sqlite:///{tmp_path}/one.db", MemoryStore()
+    for twice in ([url, url], [url, f"sqlite:///{tmp_path}/../{tmp_path.name}/one.db"], [store, store]):
+        with pytest.raises(UsageError, match="twice: give each store once"):
+            await app.work(stores=twice)
+
+
+async def test_the_log_names_stores_by_their_addresses(app, tmp_path, caplog):
+    with caplog.at_level(logging.INFO, "holdfast.worker"):
+        app._workers(
+            [f"sqlite:///{tmp_path}/a.db", SqliteStore(f"{tmp_path}/b.db"), Faulty(MemoryStore())], {}
+        )
+    ends = [one.partition(" will work at ")[2] for one in caplog.messages]
+    assert ends == [f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db", "a store in memory"]
+
+
+@pytest.mark.parametrize("tenant", [None, "acme"])
+async def test_verbs_of_the_app_in_a_run_act_on_the_store_of_that_run(app, stores, tenant):
+    """Otherwise a run would start others at the app's own store, where perhaps nobody works."""
+    verbs, noticed = app if tenant is None else app.of(tenant), []
+
+    @app.workflow("shop.item.v1")
+    async def item(ctx):
+        return "sent"
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        async def start_item():
+            return str((await verbs.start(item)).id)
+
+        return await ctx.step("start", start_item)
+
+    @app.on("run.succeeded")
+    async def hook(notice):
+        noticed.append(await verbs.get(notice.run) is not None)
+
+    for number, store in enumerate(stores):
+        other = app.at(store.inner)
+        run = await other.start(order, tenant=tenant or "default")
+        working = asyncio.create_task(app.work(stores=[store] if number else stores))
+        started = await other.get((await until_ended(other, run)).result)
+        assert (await until_ended(other, started)).result == "sent"
+        await asyncio.sleep(1)
+        await send_signal(signal.SIGTERM)
+        await asyncio.wait_for(working, 30)
+    assert await app.list() == []
+    assert noticed
+    assert all(noticed)
+
+
+@pytest.mark.slow
+def test_blocking_verbs_in_a_sync_step_act_on_the_store_of_that_run():
+    app, store = App("memory://"), MemoryStore()
+    other = app.at(store)
+
+    @app.workflow("shop.item.v1")
+    def item(ctx):
+        return ctx.await_event("sent").payload
+
+    @app.workflow("shop.order.v1")
+    def order(ctx):
+        def start_item():
+            handle = app.sync.start(item)
+            app.sync.emit("sent", "by a thread")
+            return handle.result(timeout=10)
+
+        return ctx.step("start", start_item)
+
+    async def main():
+        run = await other.start(order)
+        working = asyncio.create_task(app.work(stores=[store, MemoryStore()]))
+        found = await until_ended(other, run)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(working, 30)
+        return found.result, await app.list()
+
+    assert asyncio.run(main()) == ("by a thread", [])
+    app.sync.close()
 
 
 def test_a_rehearsal_of_a_workflow_uses_the_app_that_defined_it():

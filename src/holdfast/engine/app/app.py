@@ -33,9 +33,10 @@ from holdfast.engine.plans.elements import Element
 from holdfast.engine.plans.plan import MAX_WAITS, Plan
 from holdfast.engine.step_failures import Raises
 from holdfast.engine.typed import A, WorkflowDecorator
-from holdfast.engine.worker.stopping import run, work_until_stopped
+from holdfast.engine.worker.stopping import RUN_STORE, run, work_until_stopped
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import UsageError
+from holdfast.escaping import safe_logger
 from holdfast.sealing import CodecHook, Sealed
 from holdfast.world import THREADS, RealWorld, World
 
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from .sync import SyncApp
     from .tenants import TenantApp
 
+log = safe_logger("holdfast.worker")
+
 D = TypeVar("D", bound=Defined)
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -55,6 +58,9 @@ APPS: WeakSet[App] = WeakSet()  # every app of this process: a test keeps each o
 
 class App(StoreClient):
     """Workflows, and a store for their runs: `sqlite:///holdfast.db`, or the URL in HOLDFAST_STORE.
+
+    With the URL of a server (https://…) the app works over HTTP, with the API key in HOLDFAST_KEY: workers
+    need no access to the database. `ctx.transaction` and functions as sinks are not possible then.
 
     Sync functions (`def`) run in threads: at most `threads` for workflows, and as many for steps. Finished
     runs are kept for `ttl`, unless they were started with a ttl of their own.
@@ -72,7 +78,7 @@ class App(StoreClient):
         codec: CodecHook | Sequence[CodecHook] | None = None,
         ttl: Seconds = TTL_SECONDS,
     ) -> None:
-        from holdfast.stores import DEFAULT_URL, make_store
+        from holdfast.stores import DEFAULT_URL
 
         if store is None:
             store = os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
@@ -80,7 +86,7 @@ class App(StoreClient):
         name, ttl_seconds = check_name("name", name), check_kept("ttl", ttl)
         world = world or RealWorld(threads)
         self._codec, self._measures = codec, None
-        super().__init__(make_store(store) if isinstance(store, str) else store, world)
+        super().__init__(store_of(store, world) if isinstance(store, str) else store, world)
         self.name, self.ttl_seconds = name, ttl_seconds
         self.hooks: Hooks = {}
         self.sinks: Sinks = {}
@@ -101,12 +107,22 @@ class App(StoreClient):
     @property
     def store(self) -> Store:
         """The store of the app's runs. A store that is assigned here is put behind the codec too: otherwise
-        values would be written unencrypted."""
-        return self._store
+        values would be written unencrypted.
+
+        In steps, hooks and sinks of a run that `app.at(other).run()` or `app.run(stores=…)` executes, it is
+        the store of that run.
+        """
+        found = RUN_STORE.get()
+        return self._store if found is None or found[0] is not self else found[1]
 
     @store.setter
     def store(self, store: Store) -> None:
         store = unmeasured(store)
+        if self._codec is not None and store.traits.served:
+            raise UsageError(
+                "this app works over HTTP, where the server encrypts values: give codec= to the app of the "
+                "server, and not to this one"
+            )
         if self._codec is not None and not isinstance(store, Sealed):
             store = Sealed(store, self._codec)
         measures = self._measures
@@ -268,7 +284,10 @@ class App(StoreClient):
 
             measure_if_configured(self)
         mine: dict[str, Any] = {"name": self.name, "ttl": self.ttl_seconds, "sinks": self.sinks}
-        return Worker(self.store, self.world, self.workflows, self.hooks, **{**mine, **options})
+        made = Worker(self._store, self.world, self.workflows, self.hooks, **{**mine, **options})
+        if self.origin is not None:
+            made.run_store = self.origin, self._store
+        return made
 
     async def work(
         self, *, stores: Sequence[str | Store] | None = None, **options: Unpack[WorkerOptions]
@@ -291,7 +310,20 @@ class App(StoreClient):
         listed = check_list("stores", stores)
         if not listed:
             raise UsageError(f"stores is {clipped(stores)}: give a list of at least one store")
-        return [self.at(one).worker(**options) for one in listed]
+        from holdfast.stores import place, shown
+        from holdfast.transfer.places import shown_place
+
+        apps = [self.at(one) for one in listed]
+        names = [shown(one) if isinstance(one, str) else shown_place(one) for one in listed]
+        places = [place(one.store) for one in apps]
+        for name, one in zip(names, places, strict=True):
+            if places.count(one) > 1:
+                raise UsageError(f"stores has {name} twice: give each store once")
+        workers = [one.worker(**options) for one in apps]
+        if len(workers) > 1:
+            for worker, name in zip(workers, names, strict=True):
+                log.info("worker %s will work at %s", worker.id, name)
+        return workers
 
     def of(self, tenant: str) -> TenantApp:
         """Return the same app for one tenant: it sees and changes only that tenant's runs."""
@@ -308,7 +340,25 @@ class App(StoreClient):
 
     async def close(self) -> None:
         """Close the store."""
-        await self.store.close()
+        await self._store.close()
+
+
+def store_of(url: str, world: World) -> Store:
+    """Return the store that a URL names. With https:// it is a server: workers reach it with the API key in
+    HOLDFAST_KEY.
+    """
+    from holdfast.stores import make_store
+
+    if not is_server(url):
+        return make_store(url)
+    from holdfast.client.work.store import RemoteStore
+
+    return cast("Store", RemoteStore(url, world=world))
+
+
+def is_server(url: str) -> bool:
+    """Return True for the URL of a server."""
+    return url.lower().startswith(("http://", "https://"))
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from holdfast.arguments import check_by, check_id, check_key, check_limit, check_text
+from holdfast.arguments import check_by, check_id, check_limit, check_text
 from holdfast.records import OWN, ApprovalRequest, Decided, OwnTenant, Tenant
+from holdfast.step_keys import check_key
 
 from .tenant_scope import tenant_of
 

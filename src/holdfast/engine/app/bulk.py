@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.arguments import check_by, check_key, check_whole
+from holdfast.arguments import check_by, check_whole
 from holdfast.clipped import clipped
 from holdfast.engine.bulk.asked import (
+    BULK_LABEL,
     OPERATOR_TENANT,
     RATE,
     RATE_MAX,
@@ -18,9 +19,10 @@ from holdfast.engine.bulk.asked import (
     narrowed,
     written,
 )
-from holdfast.engine.bulk.workflow import BULK, COUNT_MAX, counted
+from holdfast.engine.bulk.workflow import BULK, COUNT_MAX, counted, sampled
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.records import ANY, BEGINNING, DEFAULT_TENANT, Beginning, Run, RunFilter
+from holdfast.step_keys import check_key
 
 from .handle import Handle
 from .new_run import new_run
@@ -35,7 +37,7 @@ PRIORITY = 0  # before the runs that it puts into the queue
 class BulkPreview(msgspec.Struct, frozen=True, kw_only=True):
     """The runs that a bulk operation would take: how many, and the newest few of them.
 
-    more: the count ends at 10,000, and there may be more.
+    more: the count ends there, and there may be more.
     """
 
     count: int
@@ -45,7 +47,7 @@ class BulkPreview(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def shown(self) -> str:
         """The count as people read it: "5,000", or "10,000+"."""
-        return f"{COUNT_MAX:,}+" if self.more else f"{self.count:,}"
+        return f"{self.count:,}{'+' * self.more}"
 
 
 class BulkOperations:
@@ -63,15 +65,20 @@ class BulkOperations:
     def __init__(self, client: StoreClient) -> None:
         self._client = client
 
-    async def preview(self, where: RunFilter, verb: str | None = None) -> BulkPreview:
-        """Count the runs that match, up to 10,000, and return the first few. Nothing is changed.
+    async def preview(
+        self, where: RunFilter, verb: str | None = None, *, most: int = COUNT_MAX
+    ) -> BulkPreview:
+        """Count the runs that match, up to `most`, and return the first few. Nothing is changed.
 
         verb: count only what this verb would take, such as "retry".
         """
         known = None if verb is None else bulk_verb(verb)
+        most = check_whole("most", most, 1, COUNT_MAX)
         where = narrowed(bulk_filter(where), known)
-        found = await counted(self._client.list, where, known, sample=SAMPLE)
-        return BulkPreview(count=found.count, more=found.more, sample=found.first)
+        fetch = self._client._outlines  # noqa: SLF001 - of its own package
+        found = await counted(fetch, where, known, sample=SAMPLE, most=most)
+        sample = await sampled(self._client.list, where, found)
+        return BulkPreview(count=found.count, more=found.more, sample=tuple(sample))
 
     async def cancel(
         self,
@@ -137,7 +144,15 @@ class BulkOperations:
         tenant = tenant_of(client.tenant, where.tenant)
         await client.list(where, 1)  # refuses a filter that no list takes
         owner = DEFAULT_TENANT if tenant is ANY else not_reserved(tenant)
-        new = new_run(client.world, BULK, asked, key=key, priority=PRIORITY, tenant=owner)
+        new = new_run(
+            client.world,
+            BULK,
+            asked,
+            key=key,
+            priority=PRIORITY,
+            tenant=owner,
+            labels={BULK_LABEL: verb.value},
+        )
         if tenant is ANY:  # its filter and its report are no tenant's business
             new = msgspec.structs.replace(new, tenant=OPERATOR_TENANT)
         (answer,) = await client.store.start([client._signed(new)])  # noqa: SLF001 - of its own package

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Unpack, overload
 from uuid import UUID
@@ -16,11 +16,9 @@ from holdfast.arguments import (
     check_by,
     check_id,
     check_kept,
-    check_key,
     check_list,
     check_name,
     check_priority,
-    check_step_name,
     check_topic,
     exact_text,
 )
@@ -28,7 +26,7 @@ from holdfast.bounds import slices
 from holdfast.clipped import clipped
 from holdfast.codec import Written, untyped
 from holdfast.contract import Store
-from holdfast.engine.definitions import RESERVED, Defined, bare, newest
+from holdfast.engine.definitions import RESERVED, Defined, bare, has_version, newest
 from holdfast.engine.options import StartOptions
 from holdfast.engine.plans.plan import Plan
 from holdfast.engine.tracing.start_spans import started
@@ -50,6 +48,7 @@ from holdfast.records import (
 )
 from holdfast.records.sizes import start_bytes
 from holdfast.records.units import SAME
+from holdfast.step_keys import check_key, check_step_name
 from holdfast.world import World
 
 from .approvals import ApprovalVerbs
@@ -129,13 +128,17 @@ class StoreClient(
         """Record a run and return its handle once it is durable. No user code runs here.
 
         A second start with the same `key` returns the first run, with created=False; with a bare name also
-        when a newer version was published meanwhile. A plan of this app is
-        published first, so that all its steps are recorded at start. `connection`: your own connection to
-        the store's database, in a transaction that you commit or roll back; then nothing is published.
+        when a newer version was published meanwhile. A plan of this app is published first, so that all its
+        steps are recorded at start. `connection`: your own connection to the store's database, in a
+        transaction that you commit or roll back; then nothing is published.
         """
         connection = options.pop("connection", None)
-        rest: Any = options  # its unknown names are refused there
-        answer = (await self.start_many([(workflow, params, rest)], connection=connection))[0]
+        if connection is None:
+            await self._opened()
+        made = await self._new(workflow, params, check_options(options), look=connection is None)
+        if isinstance(made.workflow, Plan) and connection is None:
+            await self._publish([made.workflow])
+        answer = await self._answered(made, *await self._recorded([made.new], connection))
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
@@ -185,8 +188,9 @@ class StoreClient(
 
     async def _recorded(self, runs: list[NewRun], connection: Any = None) -> list[StartAnswer]:
         """Send new runs to the store, with the trace of the caller. A server makes no spans of its own."""
-        send = partial(self._starts.start, self.store, connection=connection)
-        return await (send(runs) if self.started_by is not None else started(runs, send))
+        if self.started_by is not None:
+            return await self._starts.start(self.store, runs, connection)
+        return await started(runs, partial(self._starts.start, self.store, connection=connection))
 
     async def _answered(self, made: _Made, answer: Started | HoldfastError) -> Handle[Any] | HoldfastError:
         """Return the handle of a started run, or the error."""
@@ -202,29 +206,31 @@ class StoreClient(
         return Handle(self, answer.id, type_, created=answer.created, workflow=workflow)
 
     async def _made(self, start: Any, *, look: bool) -> _Made | UsageError:
-        """Return the new run of one start, and its workflow if this app has it; or the error."""
+        """Return the new run of one start of many; or the error."""
         try:
             workflow, params, *rest = check_start(start)
-            known = await self._workflow(workflow, look=look)
-            options = self._bound(check_options(rest[0] if rest else {}))
-            make = partial(new_run, self.world, known, params, **options)
-            # a large text of a caller over HTTP: nothing else may wait while its type is checked
-            large = isinstance(params, Written)
-            new = self._stamped(await self.world.thread(make, separate=True) if large else make())
+            return await self._new(workflow, params, check_options(rest[0] if rest else {}), look=look)
         except UsageError as error:
             return error
+
+    async def _new(self, workflow: Defined | str, params: Any, options: Any, *, look: bool) -> _Made:
+        """Return the new run of one start, and its workflow if this app has it."""
+        known = await self._workflow(workflow, look=look)
+        bound = self._bound(options)
+        make = partial(new_run, self.world, known, params, **bound)
+        # a large text of a caller over HTTP: nothing else may wait while its type is checked
+        large = isinstance(params, Written)
+        new = self._stamped(await self.world.thread(make, separate=True) if large else make())
         named = exact_text(workflow) if isinstance(workflow, str) else ""
-        without_version = "" if named in self.workflows or not named or _is_full(named) else named
+        without_version = "" if named in self.workflows or not named or has_version(named) else named
         return _Made(new, known if isinstance(known, Defined) else None, without_version)
 
     def _stamped(self, new: NewRun) -> NewRun:
         """Return the new run with the caller that starts it: it counts under the caller's API key."""
-        caller = self.started_by
-        if caller is None:
+        if (caller := self.started_by) is None:
             return new
-        key, most = caller.api_key, caller.open_runs_max
-        fields = {"by": caller.by, "api_key": key, "open_runs_max": most, "trace": caller.trace}
-        return msgspec.structs.replace(new, **fields)
+        fields = {"by": caller.by, "api_key": caller.api_key, "open_runs_max": caller.open_runs_max}
+        return msgspec.structs.replace(new, **fields, trace=caller.trace)
 
     def _signed(self, new: NewRun) -> NewRun:
         """Return the new run with the name of the caller. Runs of schedules and bulk operations do not count
@@ -262,11 +268,11 @@ class StoreClient(
             )
         type_: str = exact_text(workflow)
         if type_ not in self.workflows:
-            if not look and not _is_full(type_):
+            if not look and not has_version(type_):
                 raise UsageError(
                     f"{clipped(type_)}: with connection= give the version too, as in shop.order.v1"
                 )
-            published = {} if _is_full(type_) else {one.type for one in await self.store.definitions()}
+            published = {} if has_version(type_) else {one.type for one in await self.store.definitions()}
             type_ = newest(type_, {*published, *self.workflows})
         return self.workflows.get(type_, type_)
 
@@ -389,9 +395,5 @@ class StoreClient(
         await self._opened()
         return await self.store.restore(check_id(run), self.tenant, check_by(by))
 
-    async def _opened(self) -> None:
-        await self.store.open()
-
-
-def _is_full(name: str) -> bool:
-    return name.rpartition(".v")[2].isdigit()
+    def _opened(self) -> Coroutine[Any, Any, None]:
+        return self.store.open()

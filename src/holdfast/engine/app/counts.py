@@ -34,7 +34,8 @@ class CountVerbs:
         """Return how often runs were started, ended, retried and lost by their worker, by minute and type.
 
         since, until: the first and the last minute; by default the last hour. Minutes of the last two days
-        are kept. At most `limit` numbers, at most 10,000: go on from the last minute that was returned.
+        are kept. At most `limit` numbers, at most 10,000: go on from the last minute that was returned, with
+        a larger limit if all of them are of one minute.
         """
         first = None if since is None else check_datetime("since", since)
         last = None if until is None else check_datetime("until", until)

@@ -11,8 +11,10 @@ from holdfast.contract import DELETED_SECONDS, TTL_SECONDS, Store
 from holdfast.engine.explain.doctor import Report, examine
 from holdfast.records import Miscount, Presence, Purged, Stats, moment
 
+from .transfer import TransferVerbs
 
-class MaintenanceVerbs:
+
+class MaintenanceVerbs(TransferVerbs):
     """The verbs of an operator; a part of `StoreClient`."""
 
     store: Store
@@ -43,6 +45,7 @@ class MaintenanceVerbs:
                 claims=done.claims + one.claims,
                 audit=done.audit + one.audit,
                 api_keys=done.api_keys + one.api_keys,
+                sessions=done.sessions + one.sessions,
             )
             if progress is not None:
                 progress(done)

@@ -45,6 +45,7 @@ OPTIONS = [
     "labels",
     "connection",
 ]
+_OPTIONS = frozenset(OPTIONS)
 
 
 def check_start(start: Any) -> Sequence[Any]:
@@ -62,8 +63,8 @@ def check_options(options: Any) -> dict[str, Any]:
         raise UsageError(f"options {clipped(options)}: give a dict, as in {{'priority': 5}}")
     if "connection" in options:
         raise UsageError("give the connection once for all: start_many([…], connection=connection)")
-    unknown = sorted((one for one in options if one not in OPTIONS), key=str)
-    if unknown:
+    if not _OPTIONS.issuperset(options):
+        unknown = sorted((one for one in options if one not in _OPTIONS), key=str)
         raise UsageError(f"start has no option {clipped(unknown[0])}; its options: {', '.join(OPTIONS)}")
     return options
 

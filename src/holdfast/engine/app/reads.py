@@ -40,12 +40,14 @@ from holdfast.records import (
     OwnTenant,
     Run,
     RunFilter,
+    RunOutline,
     Step,
     Tenant,
     TrailEntry,
 )
 from holdfast.sealing.envelope import reason
 from holdfast.searching import check_searched
+from holdfast.transfer.places import cancelled_words
 
 from .tenant_scope import tenant_of
 
@@ -95,6 +97,12 @@ class ReadVerbs:
         where, rows = self._filter("list", where), check_limit(limit)
         await self._opened()
         return await self.store.list(where, rows, None if after is None else check_id(after))
+
+    async def _outlines(self, where: RunFilter, limit: int, after: UUID | None) -> Sequence[RunOutline]:
+        """Return a few fields of the runs of `list`, for parts of the engine that count many."""
+        where = self._filter("list", where)
+        await self._opened()
+        return await self.store.outlines(where, limit, after)
 
     async def search(
         self, text: str, where: RunFilter | None = None, limit: int = 100, after: UUID | None = None
@@ -219,7 +227,7 @@ class ReadVerbs:
         if found.status is Status.FAILED:
             raise RunFailed(run, found.error)
         if found.status is Status.CANCELLED:
-            raise RunCancelled(f"run {run} was cancelled")
+            raise RunCancelled(cancelled_words(found))
         if found.result_json is not None and found.result_json.startswith(MARK):
             raise reason(found.result_json, f"the result of run {run}")
         return found

@@ -27,6 +27,7 @@ STARTS_MAX = 500  # runs that one commit starts, at most
 STALLED_SECONDS = 0.1  # after this time nobody waits longer for another caller's start that hangs
 
 StartAnswer = Started | HoldfastError
+ANSWERS = (Started, HoldfastError)
 
 # True: a call blocks everything until it is answered, so starts cannot be queued behind one another.
 AT_ONCE = ContextVar("holdfast_at_once", default=False)
@@ -86,7 +87,7 @@ class StartQueue:
         self._queue.append(mine)
         if not self._gathering and self._sending < self._writers:
             await self._gather(mine)
-            if list(self._queue) == [mine]:
+            if len(self._queue) == 1 and self._queue[0] is mine:
                 self._queue.clear()
                 return await self._send_alone(mine.run)
             self._flush()
@@ -244,7 +245,7 @@ class StartQueues:
 
 
 def _settle(entry: Entry, answer: StartAnswer | Exception) -> None:
-    if isinstance(answer, Started | HoldfastError):
+    if isinstance(answer, ANSWERS):
         if not entry.answer.done():
             entry.answer.set_result(answer)
     else:

@@ -29,6 +29,8 @@ def tenant_of(own: Tenant, named: Named, unsaid: Tenant = DEFAULT_TENANT) -> Ten
 
 def one_tenant(own: Tenant, named: Named) -> str:
     """Return the tenant of a call that creates something; ANY is refused."""
+    if named is OWN:
+        return DEFAULT_TENANT if own is ANY else own  # the tenant of a client was checked when it was made
     said = tenant_of(own, named)
     if said is ANY:
         raise UsageError("tenant is ANY, but this call creates something for one tenant: name it")

@@ -32,24 +32,19 @@ class _Bound(StoreClient):
     """A client of one caller. It reads store and workflows from its app at each call."""
 
     def __init__(self, client: StoreClient, tenant: Tenant, started_by: StartedBy | None = None) -> None:
-        self._client = client
-        super().__init__(client.store, client.world)
-        self.workflows, self.tenant, self.started_by = client.workflows, tenant, started_by
-        # An app of one tenant is made for a request: it shares the start queue and the published set of its
-        # app.
+        # A client is made for each request over HTTP, so it makes nothing of its own: it shares the start
+        # queue and the published set of its app.
+        self._client, self.world, self.workflows = client, client.world, client.workflows
+        self.tenant, self.started_by = tenant, started_by
         self._starts = client._starts  # noqa: SLF001 - of its own class
 
     async def _publish(self, plans: Iterable[Plan]) -> None:
         await self._client._publish(plans)  # noqa: SLF001 - of its own class
 
     @property
-    def store(self) -> Store:
+    def store(self) -> Store:  # type: ignore[override] # nothing gives another store to it
         """The store of its app, also after the app was given another store."""
         return self._client.store
-
-    @store.setter
-    def store(self, store: Store) -> None:
-        assert store is self._client.store
 
 
 def bound_client(client: StoreClient, tenant: Tenant, started_by: StartedBy | None = None) -> StoreClient:

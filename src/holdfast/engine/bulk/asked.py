@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, get_type_hints
@@ -12,13 +13,16 @@ import msgspec
 from holdfast.engine.definitions import RESERVED
 from holdfast.errors import Fatal
 from holdfast.lifecycle import OPEN, Status
-from holdfast.records import Instant, Run, RunFilter, Tenant
+from holdfast.records import Instant, RunFilter, RunOutline, Tenant
 
 BULK_TYPE = "holdfast.bulk.v1"
+BULK_LABEL = "holdfast.bulk"  # of its runs, with the verb: stores find them by it
 OPERATOR_TENANT = "holdfast.operator"  # the owner of bulk operations on the runs of all tenants
 RATE, RATE_MAX = 200, 10_000  # runs a second
 SAMPLE = 5  # ids that are kept as examples of a reason
 REASONS_MAX = 20
+# The reasons of a report that hold no text of a user.
+_OWN_REASON = re.compile(r"changed since the start|deleted or purged meanwhile|cannot \w+: it is \w+")
 CHANGED, GONE, OTHER = "changed since the start", "deleted or purged meanwhile", "other reasons"
 
 
@@ -127,10 +131,32 @@ def narrowed(where: RunFilter, verb: BulkVerb | None) -> RunFilter:
     return msgspec.structs.replace(where, statuses=tuple(one for one in Status if one in STATUSES[verb]))
 
 
-def takes(run: Run, verb: BulkVerb | None) -> bool:
+def takes(run: RunOutline, verb: BulkVerb | None) -> bool:
     """Return True for a run that a bulk operation is about. Runs of the engine are never taken. A chain is
     taken by its present run: an earlier one has ended, and deleting it would delete the whole chain.
     """
     if run.type.startswith(RESERVED) or run.present != run.id:
         return False
-    return verb is not BulkVerb.RESUME or run.status is not Status.LEASED or run.pause_asked_by is not None
+    return verb is not BulkVerb.RESUME or run.status is not Status.LEASED or run.pause_asked
+
+
+def bulk_verb(params: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the verb of the params of a bulk operation; None: they are none."""
+    return {"verb": params["verb"]} if params.get("verb") in set(BulkVerb) else None
+
+
+def bulk_numbers(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the numbers of a report under the engine's own reasons; other reasons are counted as OTHER,
+    because they may name a step. None: it is no report.
+    """
+    try:
+        report = msgspec.convert(result, BulkReport)
+    except msgspec.ValidationError:
+        return None
+    numbers: dict[str, Any] = {"done": report.done}
+    for where in ("refused", "left_out"):
+        numbers[where] = dict[str, int]()
+        for reason, count in getattr(report, where).items():
+            word = reason if _OWN_REASON.fullmatch(reason) else OTHER
+            numbers[where][word] = numbers[where].get(word, 0) + count
+    return numbers

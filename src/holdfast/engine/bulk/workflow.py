@@ -22,6 +22,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.backoff import Backoff
+from holdfast.contract import OUTLINES_MAX
 from holdfast.engine.code.context import Context
 from holdfast.engine.code.map_items import all_items
 from holdfast.engine.code.waits import back_off
@@ -35,7 +36,8 @@ from holdfast.errors import (
     UnknownStep,
 )
 from holdfast.lifecycle import Status, spoken_status
-from holdfast.records import ANY, RUNTIME, SECOND, Instant, Run, RunFilter, Tenant, instant
+from holdfast.records import ANY, RUNTIME, SECOND, Instant, Run, RunFilter, RunOutline, Tenant, instant
+from holdfast.records.shown import outline
 
 from .asked import (
     BULK_TYPE,
@@ -53,7 +55,6 @@ from .pace import Pace
 PAGE_MAX = 200  # runs of a page: a pause takes effect at the end of a page
 PAGES = 50  # pages of one run; then its chain goes on, so that no record grows without end
 COUNT_MAX = 10_000  # runs that are counted; more are shown as "10,000+"
-COUNT_PAGE = 1000
 IN_SLOT_SECONDS = (
     0.2  # longest wait for the next call that holds a slot; of slower operations a page has one run
 )
@@ -103,14 +104,18 @@ async def bulk(ctx: Context, asked: Bulk) -> BulkReport:
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of runs that an operation would take. more: there may be more, which were not counted."""
+    """The number of runs that an operation would take. more: there may be more, which were not counted.
+
+    first: the newest few of them, each with the run that is listed before it (None: nothing is).
+    """
 
     count: int = 0
     more: bool = False
-    first: tuple[Run, ...] = ()
+    first: tuple[tuple[UUID, UUID | None], ...] = ()
 
 
-Fetch = Callable[[RunFilter, int, UUID | None], Awaitable[Sequence[Run]]]
+Outlines = Callable[[RunFilter, int, UUID | None], Awaitable[Sequence[RunOutline]]]
+Runs = Callable[[RunFilter, int, UUID | None], Awaitable[Sequence[Run]]]
 
 
 def _note(report: BulkReport) -> str:
@@ -119,16 +124,36 @@ def _note(report: BulkReport) -> str:
 
 
 async def counted(
-    fetch: Fetch, where: RunFilter, verb: BulkVerb | None, after: UUID | None = None, sample: int = 0
+    fetch: Outlines,
+    where: RunFilter,
+    verb: BulkVerb | None,
+    after: UUID | None = None,
+    sample: int = 0,
+    most: int = COUNT_MAX,
 ) -> Count:
-    """Count the runs that an operation would take, among the first COUNT_MAX that match."""
-    found, listed, count = list[Run](), 0, 0
-    while listed < COUNT_MAX and (page := await fetch(where, COUNT_PAGE, after)):
-        after, listed = page[-1].id, listed + len(page)
-        taken = [run for run in page if takes(run, verb)]
-        found += taken[: sample - len(found)] if len(found) < sample else []
-        count += len(taken)
-    return Count(count=count, more=listed >= COUNT_MAX, first=tuple(found))
+    """Count the runs that an operation would take, among the first `most` that match, or some more."""
+    first, listed, count = list[tuple[UUID, UUID | None]](), 0, 0
+    while listed < most and (page := await fetch(where, OUTLINES_MAX, after)):
+        listed += len(page)
+        for run in page:
+            if takes(run, verb):
+                count += 1
+                if len(first) < sample:
+                    first.append((run.id, after))
+            after = run.id
+    return Count(count=count, more=listed >= most, first=tuple(first))
+
+
+async def sampled(fetch: Runs, where: RunFilter, count: Count) -> list[Run]:
+    """Return the first runs of a count. Mostly they are side by side, and one call brings all of them; a call
+    brings at least one, unless the runs have changed meanwhile.
+    """
+    found, wanted = list[Run](), [*count.first]
+    while wanted and (page := await fetch(where, len(wanted), wanted[0][1])):
+        ids = {run for run, _ in wanted}
+        found += [run for run in page if run.id in ids]
+        wanted = [one for one in wanted[1:] if one[0] < page[-1].id]
+    return found
 
 
 class _Work:
@@ -165,7 +190,7 @@ class _Work:
 
     async def count(self) -> int | None:
         """Return the number of runs that are left, to show progress; None if there are too many."""
-        found = await counted(self._store.list, self._where, self._asked.verb, self._asked.after)
+        found = await counted(self._store.outlines, self._where, self._asked.verb, self._asked.after)
         return None if found.more else found.count
 
     async def listed(self, after: UUID | None) -> Page:
@@ -176,7 +201,7 @@ class _Work:
             return Page()
         runs, changed = [], BulkReport()
         for run in found:
-            if not takes(run, self._asked.verb):
+            if not takes(outline(run), self._asked.verb):
                 continue
             if self._is_late(run):
                 changed = changed.counting("left_out", CHANGED, 1, (run.id,))

@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.arguments import check_key, exact_text
+from holdfast.arguments import exact_text
 from holdfast.clipped import clipped
 from holdfast.codec import digest, untyped, unwrapped
 from holdfast.codec import shown as as_data
 from holdfast.errors import UsageError
 from holdfast.records import Decision, moment
+from holdfast.step_keys import check_call_name
 
 from .record import Recorded
 
@@ -38,7 +39,7 @@ def shown(name: str, ask: Any, data: Any, on_timeout: str) -> dict[str, str]:
         raise UsageError(
             f"approval {clipped(name)}: ask={clipped(ask)}: give text; other values go into data="
         )
-    name, on_timeout = check_key(name), exact_text(on_timeout)
+    name, on_timeout = check_call_name(name), exact_text(on_timeout)
     if on_timeout not in tuple(DECISIONS):
         raise UsageError(
             f"approval {clipped(name)}: on_timeout={clipped(on_timeout)}: give 'reject' or 'approve'"

@@ -48,6 +48,12 @@ class _End(msgspec.Struct):
     error: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _Started(msgspec.Struct):
+    """The row of a child that was only started."""
+
+    run: UUID
+
+
 class Child:
     """One `ctx.call` or `ctx.start`: its key, and the child to start if nothing is recorded under the key."""
 
@@ -108,12 +114,13 @@ class Child:
                 key=self.key, kind=StepKind.CHILD, output=output, child=new, started_at=run.now()
             )
             run.journal.write(write, committed, None)
-            await committed
+            kept = await committed
         finally:
             stage.running -= 1
             if not stage.alone or stage.waits:
                 stage.arm()
-        return new.id
+        # A server makes the ids of children itself: then the recorded one is another.
+        return new.id if kept is None else msgspec.convert(kept, _Started).run
 
     async def _asked(self) -> Recorded | None:
         """Return the step recorded under the key; None when the child has still to be started."""

@@ -22,7 +22,7 @@ from holdfast.backoff import Backoff, check_policy
 from holdfast.codec import untyped
 from holdfast.engine.failures import text
 from holdfast.engine.options import StepOptions
-from holdfast.engine.outbox.messages import Message, message_of, outbound
+from holdfast.engine.outbox.messages import Message, event_id, message_of, outbound
 from holdfast.engine.run_facts import RunFacts
 from holdfast.engine.step_failures import Raises, check_raises
 from holdfast.engine.typed import A, As, Given, NoArgument, OneArgument, Result, T, Ts
@@ -263,13 +263,16 @@ class Context(Parking, Transactions, RunFacts):
     # -- answered at once --------------------------------------------------------------
 
     def now(self) -> datetime:
-        """Return the time. It is recorded: a later execution gets the same time."""
+        """Return the time of the store's clock, as far as it is known here. It is recorded: a later execution
+        gets the same time. It never goes back within a run, also when the clock of the store was set back
+        between two leases.
+        """
         self._stage.check()
         key = self._key("now", None)
         found = self._run.record.find(key, StepKind.NOW)
         if found is not None:
             return moment(int(found.output or 0))
-        at = self._run.now()
+        at = max(self._run.now(), self._run.record.latest_now)
         self._note_step(StepWrite(key=key, kind=StepKind.NOW, output=str(at)))
         return moment(at)
 
@@ -376,9 +379,7 @@ class Context(Parking, Transactions, RunFacts):
         self._run.record.committed(write)
 
     def _event(self, name: str, topic: str, payload: str) -> NewEvent:
-        # Events outlive their run, and after a purge its id may be used again: the start time tells the two
-        # apart.
-        id_ = f"{self.run_id}:{self._run.claim.created_at}:{name}"
+        id_ = event_id(self.run_id, self._run.claim.created_at, name)
         return NewEvent(id=id_, topic=topic, payload=payload, tenant=self.tenant)
 
     def _scope(self, what: str) -> Scope:

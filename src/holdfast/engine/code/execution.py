@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.codec import untyped
 from holdfast.engine import outcome as ends
 from holdfast.engine.commit.journal import GRANTED, Asked, Journal, Written
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 log = safe_logger("holdfast.run")
 
 GIVE_WAY_SECONDS = 0.005
+VALUED = frozenset({StepKind.TASK, StepKind.CHILD})  # kinds of steps whose value user code gets
 
 
 class Execution(HeldRun):
@@ -262,6 +265,8 @@ class Execution(HeldRun):
     def _committed(self, verdict: Verdict, write: StepWrite, future: Asked, value: Any) -> None:
         if write.status in OUTCOMES:
             self.attempt, self.crashes = 1, 0
+        if verdict.kept:
+            write = _as_kept(verdict, write)
         self.record.committed(write)
         if future is not None:
             try:
@@ -300,8 +305,16 @@ class Execution(HeldRun):
         self.record.check_room(self.stage.running + len(self.unopened))
 
 
+def _as_kept(verdict: Verdict, write: StepWrite) -> StepWrite:
+    """Return the step as it is recorded: with this value, or with the one that was recorded first."""
+    kept = dict(verdict.kept)
+    if write.key not in kept or write.kind not in VALUED or write.status is not StepStatus.SUCCEEDED:
+        return write
+    return msgspec.structs.replace(write, output=kept[write.key] or "null")
+
+
 def _standing(verdict: Verdict, write: StepWrite, value: Any) -> Any:
     """Return the value recorded under the key: this one, or the one that was recorded first."""
     kept = dict(verdict.kept)
-    stands = write.key in kept and write.kind is StepKind.TASK
+    stands = write.key in kept and write.kind in VALUED
     return untyped.decode(kept[write.key] or "null", f"step {write.key!r}") if stands else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,20 +14,17 @@ from holdfast.engine import outcome as ends
 from holdfast.engine import run_log
 from holdfast.engine.failures import blamed, delay_after, encoded, error_of, failing, final_kind, line
 from holdfast.engine.hooks import decoded
-from holdfast.engine.worker.chores import TROUBLE_SECONDS
 from holdfast.engine.worker.giving_back import ended, stopped
-from holdfast.errors import BadValue, StoreError, UsageError
-from holdfast.escaping import safe_logger
+from holdfast.engine.worker.held_record import patiently, record_of
+from holdfast.errors import BadValue, UsageError
 from holdfast.lifecycle import Status
-from holdfast.records import SECOND, Answer, Error, NewRun, Run, Verdict
+from holdfast.records import SECOND, Answer, Error, NewRun, Verdict
 from holdfast.records.moves import PARK, Complete, Retry
 
 from .waits import reopen
 
 if TYPE_CHECKING:
     from .execution import Execution
-
-log = safe_logger("holdfast.run")
 
 
 async def finish(run: Execution, outcome: ends.Outcome) -> bool:
@@ -51,7 +49,7 @@ async def _continue(run: Execution, params: Any) -> bool:
     except BadValue as error:
         return await _retry_or_fail(run, error)
     claim = run.claim
-    record = await _as_it_is(run)
+    record = await patiently(run, partial(record_of, run))
     if record is None:  # deleted: the run was taken from this worker
         return ended(run, Verdict(answer=Answer.LOST, status=Status.PENDING))
     following = NewRun(
@@ -66,24 +64,14 @@ async def _continue(run: Execution, params: Any) -> bool:
         ttl_seconds=record.ttl_seconds,
         budget=record.budget_units,
         limit_key=record.limit_key,
-        parent=record.parent,
+        parent=claim.parent,
         parent_step=record.parent_step,  # callers that wait for this run wait for the next one
-        labels=msgspec.json.encode({**record.labels, "continued_from": str(claim.id)}).decode(),
+        labels=msgspec.json.encode({**claim.labels, "continued_from": str(claim.id)}).decode(),
         trace=claim.trace if run.spans is None else run.spans.successor(),
         follows=claim.id,
     )
     result = msgspec.json.encode({"continued_as": str(following.id)}).decode()
     return ended(run, await run.journal.outcome(Complete(result=result, starts=(following,))))
-
-
-async def _as_it_is(run: Execution) -> Run | None:
-    """Read the run, as soon as the store can be reached; None when it was deleted."""
-    while True:
-        try:
-            return await run.worker.store.get(run.claim.id, run.claim.tenant)
-        except StoreError as error:
-            log.warning("run %s cannot be read, will retry: %s", run.claim.id, error)
-            await asyncio.sleep(TROUBLE_SECONDS)
 
 
 async def _park(run: Execution, outcome: ends.Waits) -> bool:

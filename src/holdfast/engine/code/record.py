@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.arguments import check_key
 from holdfast.bounds import RUN_BYTES, text_bytes
 from holdfast.errors import Drift, HistoryFull, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import SETTLED, StepKind, StepStatus
 from holdfast.records import Claim, Json, Step, StepWrite
+from holdfast.step_keys import check_call_name, check_key
 
 log = safe_logger("holdfast.run")
 
@@ -45,6 +45,7 @@ class Record:
         "_steps_max",
         "bytes",
         "known",
+        "latest_now",
         "logged",
         "logs",
         "memory",
@@ -77,6 +78,7 @@ class Record:
         self.bytes = 0  # bytes of values, recorded or about to be
         self.memory = self._base  # bytes of memory that the values take
         self.partial = False  # large values were left out: the next execution has to read them again
+        self.latest_now = 0  # the latest time that `ctx.now()` has recorded
         for step in steps:
             self.add(step)
 
@@ -103,7 +105,7 @@ class Record:
     def _counted(self, name: Any, task: object, advice: str) -> str:
         used = self._names.get(name) if type(name) is str else None
         if used is None:
-            used = self._names[check_key(name)] = [task, 0]
+            used = self._names[check_call_name(name)] = [task, 0]
         elif used[0] is not task:
             raise UsageError(
                 f"the name {name!r} is used in several tasks of this run, so its number would depend on "
@@ -176,6 +178,8 @@ class Record:
         if not self._keeps and isinstance(step, StepWrite) and len(step.output or "") > KEPT_BYTES:
             # User code has the value by now. Kept values of many runs would fill the memory of the worker.
             step, self.partial = msgspec.structs.replace(step, output=None), True
+        elif step.kind is StepKind.NOW:
+            self.latest_now = max(self.latest_now, _whole(step.output))
         self.memory += memory_bytes(step.output)
         self.steps[key] = step
         self._last_rank += 1
@@ -185,6 +189,11 @@ class Record:
         """Return the keys with a known outcome that user code will await, in order."""
         settled = [step for step in self.steps.values() if step.status in OUTCOMES]
         return sorted([one.key for one in settled if one.kind not in AT_ONCE], key=self.rank.__getitem__)
+
+
+def _whole(output: Json | None) -> int:
+    """Return a recorded time; 0 for what is none, which `ctx.now()` refuses when it is asked for."""
+    return int(output) if output is not None and output.isdigit() else 0
 
 
 def error_text(step: Recorded) -> Json | None:

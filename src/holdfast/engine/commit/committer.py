@@ -62,6 +62,7 @@ class Committer:
     def __init__(self, store: Store, world: World, sending: Callable[[], None] | None = None) -> None:
         self._store, self._world, self._sending = store, world, sending
         self._writers = store.traits.writers
+        self.names_children = store.traits.names_children
         self._queue = Batches(self._writers)
         self._writing = 0  # commits on their way: a run has at most one item here, so any of them may take it
         self._flushing = False

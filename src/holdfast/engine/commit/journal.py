@@ -151,7 +151,8 @@ class Journal:
         """Return True when the step can wait for the end of the segment.
 
         It cannot wait while the run has an open wait in the store, or an item is on its way: their outcomes
-        would get a lower number than the step, but user code would see them later.
+        would get a lower number than the step, but user code would see them later. Nor can a child that only
+        gets its id with the commit.
         """
         pays = self.spending is None or self.spending.stays(step.cost)
         return (
@@ -159,6 +160,7 @@ class Journal:
             and self._sent is None
             and not self._record.open_waits
             and not self.pause_asked
+            and (step.child is None or not self._committer.names_children)
             and self._bytes < SEGMENT_BYTES
             and (not self._effects or self._effects.rows < SEGMENT_ROWS)
             and pays  # otherwise the run pauses, which takes a commit

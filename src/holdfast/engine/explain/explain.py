@@ -12,7 +12,9 @@ from holdfast.contract import BUDGET
 from holdfast.escaping import escaped
 from holdfast.lifecycle import FINAL, Status, spoken_status
 from holdfast.records import COST_UNIT, Run, moment
+from holdfast.records.transfer import MOVED
 from holdfast.records.units import amount
+from holdfast.transfer.places import goes_to, is_away, moved_words
 
 from .budgets import is_by_budget, limits, owner, reason_words
 from .explanation import (
@@ -56,8 +58,13 @@ def explain(run: Run, known: Known) -> Explanation:
 
 def _ended(run: Run, known: Known) -> Explanation:
     why = f": {escaped(run.last_error, ERROR_MAX)}" if run.last_error else ""
+    moved = escaped(moved_words(run), ERROR_MAX)
     child = known.failed.child if known.failed is not None else None
-    fix = f"; {remedy(run, str(run.id), child)}" if run.status is Status.FAILED else ""
+    fix = f"; {remedy(run, str(run.id), child)}" if run.status is Status.FAILED and not moved else ""
+    if moved:
+        why = f": {moved}" if run.status is Status.CANCELLED else f"{why}; {moved}"
+        there = " and goes on there" * (run.status is Status.CANCELLED and goes_to(run) is not None)
+        fix = there if run.pause_asked_by == MOVED else "; `holdfast move` ends the move"
     was = "was " * (run.status is Status.CANCELLED)
     return Explanation(
         str(run.status),
@@ -71,6 +78,8 @@ def remedy(run: Run, name: str, child: UUID | None = None) -> str:
 
     `child`: the child run whose failure made it fail.
     """
+    if is_away(run):
+        return "it moved to another store: retry it there"
     kind, message = (run.error.kind, run.error.message) if run.error is not None else ("", "")
     rerun = f"`holdfast rerun {name} --params …` starts a run with"
     if kind == "encoding" and message.startswith(f"params of {run.type} "):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from shlex import quote
 from typing import Any
 
 from holdfast.engine.definitions import RESERVED
@@ -12,6 +11,7 @@ from holdfast.engine.worker.crash_quota import ALONE, crashed_quota
 from holdfast.escaping import escaped
 from holdfast.records import Hold, Instant, Presence, Run, Step, moment
 from holdfast.sealing.envelope import OURS
+from holdfast.shell import command_of, line_of
 
 from .explanation import ERROR_MAX, SHOWN, Explanation, Known, at_text, few, quoted, silent
 
@@ -55,7 +55,7 @@ def _nobody_can(run: Run, known: Known) -> str:
         return (
             f"No live worker serves tenant {escaped(run.tenant)} ({few(others)} can run {type_}, but "
             f"only for other tenants): start one with "
-            f"`holdfast worker MODULE:APP --tenant {quote(escaped(run.tenant))}`"
+            f"`holdfast worker MODULE:APP --tenant {line_of(escaped(run.tenant))}`"
         )
     names = {escaped(name) for one in known.workers for name in one.types if not name.startswith(RESERVED)}
     there = few(sorted(names)) or "none"
@@ -142,10 +142,11 @@ def _hold(hold: Hold) -> str:
     whose = f"{hold.scope} {escaped(hold.name)}" + (f" (rule {rule})" if hold.rule != hold.name else "")
     match hold.why:
         case "disabled":
-            return f"{whose} is disabled: `holdfast registry enable {rule}` enables it"
+            return f"{whose} is disabled: `{command_of('registry enable', rule)}` enables it"
         case "runtime":
             text = f"{whose} is for workers of runtime {escaped(hold.runtime)}, and none is live"
-            return f"{text}: `holdfast registry set {rule} --runtime …` chooses another runtime"
+            other = command_of("registry set", rule, options="--runtime …")
+            return f"{text}: `{other}` chooses another runtime"
         case "concurrency":
             return (
                 f"{whose} is limited to {hold.allowed} at once, and {hold.used} are running: {_change(hold)}"
@@ -157,12 +158,12 @@ def _hold(hold: Hold) -> str:
             )
             return f"{text}: {_change(hold)}"
         case _:
-            resumes = f"`holdfast limit resume {quote(rule)}` ends the pause"
+            resumes = f"`{command_of('limit resume', rule)}` ends the pause"
             return f"{whose} is paused until {at_text(hold.until)}: {resumes}"
 
 
 def _change(hold: Hold) -> str:
-    rule = quote(escaped(hold.rule))
+    rule = line_of(escaped(hold.rule))
     return (
         f"`holdfast limit ls` shows the limits, `holdfast limit set --{hold.scope} {rule} …` changes this one"
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.contract import Store
+from holdfast.contract.extras import HasSets
 from holdfast.escaping import escaped
 from holdfast.lifecycle import spoken_status
 from holdfast.records import Finding, Miscount
+from holdfast.sealing import Sealed
 
 SHOWN = 5  # differences that the finding names
 
@@ -28,6 +30,12 @@ async def recounted(store: Store, *, repair: bool) -> Finding:
         what=f"{what}; {'it is' if one else 'they are'} repaired",
         mend="Holdfast never leaves counts like this: find the program that has changed the store",
     )
+
+
+async def rebuilt(store: Store, *, repair: bool) -> Sequence[Finding]:
+    """Compare sets of a store with its rows, if it has such sets, and rebuild them on request."""
+    behind = store.inner if isinstance(store, Sealed) else store
+    return await behind.check_sets(repair=repair) if isinstance(behind, HasSets) else ()
 
 
 def _named(wrong: Sequence[Miscount]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import Any
 
 from holdfast.escaping import escaped
 from holdfast.lifecycle import StepKind, spoken_status
 from holdfast.records import Run, Step, moment
 from holdfast.records.unreadable import read_object
+from holdfast.shell import command_of
 
 from .explanation import SHOWN, Known, at_text, no_worker_live, quoted
 
@@ -56,7 +56,7 @@ def _until(step: Step, known: Known) -> str:
 
 def _fix(run: Run, step: Step, known: Known) -> str:
     if step.kind is StepKind.APPROVAL:
-        return f": `holdfast approve {run.id} {quote(escaped(step.key))}`, or `reject`, decides"
+        return f": `{command_of(f'approve {run.id}', escaped(step.key))}`, or `reject`, decides"
     child = known.children.get(step.child) if step.child is not None else None
     if child is not None and child.deleted_at is not None:
         return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC
 from functools import partial
 from uuid import UUID
@@ -13,6 +13,7 @@ from holdfast.engine.pages import gathered
 from holdfast.escaping import escaped
 from holdfast.records import ANY, SECOND, Backlog, Finding, MessageStatus, OutboxFilter, OutboxMessage
 from holdfast.sealing.envelope import OURS
+from holdfast.transfer.places import is_sent_elsewhere
 
 LAG_SECONDS = 60.0
 SHOWN = 5  # sinks that a finding names
@@ -52,6 +53,8 @@ async def with_messages(store: Store, run: UUID, explanation: Explanation) -> Ex
 
 
 def _fate(one: OutboxMessage, without_server: set[str]) -> str:
+    if is_sent_elsewhere(one):
+        return "moved to another store with the run: that store sends it"
     if one.status is MessageStatus.DEAD:
         because = f" ({why(one)})" if one.error is not None else ""
         return f"is a dead letter{because}: `holdfast outbox resend {escaped(one.id)}` sends it again"
@@ -116,7 +119,7 @@ def _age(one: Backlog, now: int) -> float:
 
 async def _unopenable(store: Store) -> list[Finding]:
     """The finding about messages that relays could not decrypt."""
-    sealed, count = await _sealed(store)
+    sealed, count = await _those(store, MessageStatus.PENDING, _is_sealed)
     if not sealed:
         return []
     first = sealed[0]
@@ -134,16 +137,22 @@ async def _unopenable(store: Store) -> list[Finding]:
     ]
 
 
-async def _sealed(store: Store) -> tuple[list[OutboxMessage], int]:
-    """Return the oldest pending messages that could not be opened, and their number."""
-    where = OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=ANY)
+def _is_sealed(message: OutboxMessage) -> bool:
+    return message.error is not None and message.error.kind == OURS
+
+
+async def _those(
+    store: Store, status: MessageStatus, is_one: Callable[[OutboxMessage], bool]
+) -> tuple[list[OutboxMessage], int]:
+    """Return the oldest messages of a status that are of a kind, and their number."""
+    where = OutboxFilter(statuses=(status,), tenant=ANY)
     first: list[OutboxMessage] = []
     count, left, after = 0, PENDING_MAX, 0
     for _ in range(PAGES_MAX):
         page = await store.outbox(where, left, after) if left else ()
         if not page:
             break
-        found = [one for one in page if one.error is not None and one.error.kind == OURS]
+        found = [one for one in page if is_one(one)]
         first += found[: SHOWN - len(first)]
         count, left, after = count + len(found), left - len(page), page[-1].seq
     return first, count
@@ -158,7 +167,12 @@ async def _dead(store: Store, owed: Sequence[Backlog]) -> list[Finding]:
     count = sum(one.dead for one in owed)
     if not count:
         return []
-    oldest = await _first(store, OutboxFilter(statuses=(MessageStatus.DEAD,), tenant=ANY))
+    # Messages of runs that have moved are sent by the other store.
+    _, moved = await _those(store, MessageStatus.DEAD, is_sent_elsewhere)
+    count -= moved
+    if count <= 0:
+        return []
+    oldest, _ = await _those(store, MessageStatus.DEAD, lambda one: not is_sent_elsewhere(one))
     dead = [one for one in owed if one.dead]
     sinks = ", ".join(f"{escaped(one.sink)} ({one.dead:,})" for one in dead[:SHOWN])
     sinks += f" and {len(dead) - SHOWN:,} more sinks" if len(dead) > SHOWN else ""

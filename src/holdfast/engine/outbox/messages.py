@@ -69,6 +69,7 @@ def outbound(message: Message, run: UUID, created_at: Instant, step: str, number
         payload=untyped.encode(message.payload, f"payload of a message to {message.sink!r}"),
         key=None if message.key is None else check_name("message key", message.key),
         step=step,
+        number=number,
     )
 
 
@@ -80,6 +81,13 @@ def message_id(run: UUID, created_at: Instant, step: str, number: int) -> str:
     """
     named = f"{run}:{created_at}:{number}:{step}"
     return f"msg_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
+
+
+def event_id(run: UUID, created_at: Instant, name: str) -> str:
+    """Return the id of an event that a run emits: the same at every execution. Events outlive their run, and
+    after a purge its id may be used again: the start time tells the two runs apart.
+    """
+    return f"{run}:{created_at}:{name}"
 
 
 def check_sent(count: int, size: int, where: str) -> None:

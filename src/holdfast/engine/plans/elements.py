@@ -7,13 +7,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.arguments import Seconds, check_attempts, check_budget, check_duration, check_key, check_topic
+from holdfast.arguments import Seconds, check_attempts, check_budget, check_duration, check_topic
 from holdfast.clipped import clipped
 from holdfast.engine.code.approvals import shown
 from holdfast.engine.definitions import STEPS_MAX
 from holdfast.errors import UsageError
 from holdfast.lifecycle import StepKind
 from holdfast.records import PlanStep
+from holdfast.step_keys import check_call_name
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -106,7 +107,7 @@ def listed(type_: str, steps: Any) -> list[Element]:
 
 
 def _row(type_: str, one: Element) -> PlanStep:
-    name = check_key(one.name)
+    name = check_call_name(one.name)
     what = f"plan {type_}, step {name!r}"
     match one:
         case Task():

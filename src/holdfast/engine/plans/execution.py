@@ -4,12 +4,11 @@ row.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,11 +21,10 @@ from holdfast.engine.code.scope import SCOPE, Scope
 from holdfast.engine.commit.journal import Journal, Written
 from holdfast.engine.failures import text
 from holdfast.engine.outcome import StopReason
-from holdfast.engine.worker.chores import TROUBLE_SECONDS
+from holdfast.engine.worker.held_record import patiently
 from holdfast.engine.worker.held_run import HeldRun
 from holdfast.engine.worker.lease_clock import NotBegun, confirm
-from holdfast.errors import BadValue, RunOverdue, StoreError, UnknownRun
-from holdfast.escaping import safe_logger
+from holdfast.errors import BadValue, RunOverdue, UnknownRun
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import Answer, Claim, Instant, Step, StepWrite, Verdict
 from holdfast.sealing.envelope import shut
@@ -39,10 +37,6 @@ if TYPE_CHECKING:
     from holdfast.engine.worker.worker import Worker
 
     from .plan import Handler, Plan
-
-T = TypeVar("T")
-
-log = safe_logger("holdfast.run")
 
 OUTCOMES = (Completed, Waiting, Retry, Dead)
 CURRENT = frozenset({StepStatus.PENDING, StepStatus.READY, StepStatus.RUNNING})  # as stored, and as shown
@@ -250,17 +244,8 @@ class PlanExecution(HeldRun):
     async def _read(self) -> None:
         try:
             run, tenant = self.claim.id, self.claim.tenant
-            steps = await self.patiently(lambda: self.worker.store.steps(run, tenant))
+            steps = await patiently(self, lambda: self.worker.store.steps(run, tenant))
         except UnknownRun:  # deleted: it has been taken from this worker
             self.stop(StopReason.LOST)
         else:
             self.rows = {step.key: step for step in steps}
-
-    async def patiently(self, read: Callable[[], Awaitable[T]]) -> T:
-        """Call `read` until the store can be reached, and return its answer."""
-        while True:
-            try:
-                return await read()
-            except StoreError as error:
-                log.warning("run %s cannot be read, will retry: %s", self.claim.id, error)
-                await asyncio.sleep(TROUBLE_SECONDS)

@@ -16,6 +16,7 @@ from holdfast.engine.code.scope import add_cost
 from holdfast.engine.failures import delay_after, encoded, error_of, failing, final_kind, line, stored, text
 from holdfast.engine.outbox.messages import Message, check_sent, outbound
 from holdfast.engine.worker.giving_back import ended, stopped
+from holdfast.engine.worker.held_record import patiently, record_of
 from holdfast.errors import HistoryFull, HoldfastError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepStatus
@@ -182,7 +183,7 @@ async def _fail_unread(run: PlanExecution, error: BaseException) -> bool:
 async def _give_back(run: PlanExecution, end: NoHandler) -> bool:
     """Give back a run without a handler: another worker, or this one's next version, may have the handler."""
     step, now = end.step, run.now()
-    found = await run.patiently(lambda: run.worker.store.get(run.claim.id, run.claim.tenant))
+    found = await patiently(run, lambda: record_of(run))
     if found is None:  # deleted: the run no longer belongs to this worker
         return ended(run, Verdict(answer=Answer.LOST, status=Status.PENDING))
     before = None if found.error_json is None else stored(found.error_json)

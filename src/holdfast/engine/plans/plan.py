@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.arguments import Seconds, check_step_name, check_text, check_whole
+from holdfast.arguments import Seconds, check_text, check_whole
 from holdfast.backoff import Backoff
 from holdfast.codec import Codec, annotated, untyped
 from holdfast.engine.definitions import Defined
@@ -17,6 +17,7 @@ from holdfast.engine.typed import P_contra
 from holdfast.errors import UsageError
 from holdfast.lifecycle import StepKind
 from holdfast.records import Definition
+from holdfast.step_keys import check_step_name
 
 from .elements import Element, check_span, costs, listed, rows
 from .outcomes import output_codec, output_type

@@ -81,7 +81,9 @@ def _current() -> SpanContext | None:
 
 def current_traceparent() -> str:
     """Return the current span as a W3C traceparent; empty when there is none."""
-    context = current()
+    if API not in sys.modules:
+        return ""
+    context = _current()
     return "" if context is None else text_of(context)
 
 

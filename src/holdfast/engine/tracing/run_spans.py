@@ -104,7 +104,9 @@ class RunSpans:
     def _started(self, new: NewRun) -> str:
         if not self.recording:
             return self._handed_on("", 0)
-        span = self._tracer.start_span("holdfast.start", links=self._links, **starting([new]))
+        has_id = not self._run.worker.committer.names_children
+        begun = starting([new], has_ids=has_id)
+        span = self._tracer.start_span("holdfast.start", links=self._links, **begun)
         span.end()
         return self._handed_on(text_of_span(span), 0)
 

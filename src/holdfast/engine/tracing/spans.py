@@ -33,15 +33,17 @@ def links_of(text: str) -> tuple[Link, ...]:
     return (trace.Link(trace.get_current_span(remote_context(text)).get_span_context()),) if text else ()
 
 
-def starting(runs: list[NewRun]) -> dict[str, Any]:
-    """Return the kind and the attributes of the span that starts these runs."""
+def starting(runs: list[NewRun], *, has_ids: bool = True) -> dict[str, Any]:
+    """Return the kind and the attributes of the span that starts these runs. has_ids: their ids are final; a
+    server may give them others.
+    """
     from opentelemetry import trace
 
     first, types = runs[0], {new.type for new in runs}
     attributes = {named.TENANT: first.tenant, **named.messaging("start", "send", first.type)}
-    if len(runs) == 1:
+    if len(runs) == 1 and has_ids:
         attributes |= {named.RUN_ID: str(first.id), named.MESSAGE_ID: str(first.id)}
-    else:
+    elif len(runs) > 1:
         attributes[named.BATCH] = len(runs)
     if len(types) == 1:
         attributes |= named.of_type(first.type)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import replace
 
 from holdfast.errors import HoldfastError
-from holdfast.records import NewRun
+from holdfast.records import NewRun, Started
 
 from . import attributes as named
 from .provider import current_traceparent, harmless, text_of_span, tracer
@@ -58,4 +58,6 @@ def _end(span: Span, answers: Sequence[object]) -> None:
     if wrong:
         span.set_attribute(named.ERROR_TYPE, type(wrong[0]).__name__)
         span.set_status(trace.StatusCode.ERROR, type(wrong[0]).__name__)
+    elif len(answers) == 1 and isinstance(answers[0], Started):  # a server may have made another id
+        span.set_attributes({named.RUN_ID: str(answers[0].id), named.MESSAGE_ID: str(answers[0].id)})
     span.end()

@@ -37,6 +37,7 @@ class HeldRun(ABC):
 
     __slots__ = (
         "_abandoned",
+        "_answered_at",
         "_drive",
         "_stop",
         "_unwinding",
@@ -68,6 +69,8 @@ class HeldRun(ABC):
         self.ended_as = ""  # how the run ended here; empty while it has not
         self.ending = False  # user code has ended, and the commit that says so is on its way
         self.clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
+        # The claim was made before it was answered: counted from here, time is never ahead of the store's.
+        self._answered_at = self.world.monotonic() - claim.kept_seconds
         # Steps that are executed now, by key, in the order in which they began: the try, and when it began.
         self.running: dict[str, tuple[int, Instant]] = {}
         self.shown: frozenset[tuple[str, int]] = (
@@ -193,8 +196,10 @@ class HeldRun(ABC):
         return self._stop is not None
 
     def now(self) -> Instant:
-        """Return the store's time, as far as it can be known without asking."""
-        return self.clock_at_claim + int((self.world.monotonic() - self.lease_clock.claimed_at) * SECOND)
+        """Return the store's time, as far as it can be known without asking. It is late by the time that the
+        answer of the claim took, and never early: what ends by it has ended in the store too.
+        """
+        return self.clock_at_claim + int((self.world.monotonic() - self._answered_at) * SECOND)
 
     def check_time(self) -> None:
         """Raise RunOverdue when the run's timeout has passed. Called before each step."""
@@ -204,8 +209,10 @@ class HeldRun(ABC):
 
     def tried(self, outcome: str, begun_at: Instant) -> None:
         """Measure a try of a step that ends now."""
-        if self.measures is not None:
-            self.measures.tried(self.claim.type, outcome, (self.now() - begun_at) / SECOND)
+        if self.measures is not None:  # for every step: `now` is written out, in seconds
+            elapsed = self.world.monotonic() - self._answered_at
+            seconds = elapsed + (self.clock_at_claim - begun_at) / SECOND
+            self.measures.tried(self.claim.type, outcome, seconds)
 
     def resumed(self, step: Step) -> None:
         """Measure a wait after which the run goes on now: from when it was due, or was settled. The run

@@ -10,6 +10,8 @@ from holdfast.arguments import check_name
 from holdfast.engine.failures import text
 from holdfast.escaping import safe_logger
 from holdfast.records import Presence
+from holdfast.records.written import library_of
+from holdfast.version import VERSION
 from holdfast.world import World
 
 from .chores import unforeseen
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 log = safe_logger("holdfast.worker")
 
+LANGUAGE, LIBRARY = "python", "holdfast"
 PLACE_MAX = 200  # characters of host and process in a worker's id
 PRESENCE_SECONDS = 30.0
 SILENT_SECONDS = PRESENCE_SECONDS + 3.0  # a live worker is not silent for so long, unless its store is slow
@@ -51,6 +54,7 @@ async def show(worker: Worker) -> None:
             stragglers=worker.stragglers,
             sinks=worker.relay.names,
             lacking=worker.versions.lacking,
+            library=library_of(LIBRARY, VERSION, LANGUAGE),
         )
     )
 

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,8 @@ from holdfast.threads import DaemonExecutor, Watchdog, keep_signals_in_children,
 from .worker_group import WorkerGroup
 
 if TYPE_CHECKING:
+    from holdfast.contract import Store
+
     from .worker import Worker
 
 log = safe_logger("holdfast")
@@ -31,6 +34,8 @@ END_SECONDS = 1.8  # time until the whole process ends, whatever blocks its even
 SWEEP_SECONDS = 0.5  # time for leftover tasks to end
 
 
+# The app whose code runs here, and the store of this worker, if that is not the app's own store.
+RUN_STORE: ContextVar[tuple[object, Store] | None] = ContextVar("holdfast_run_store", default=None)
 _ENDING: ContextVar[bool] = ContextVar("holdfast_ending", default=False)
 
 
@@ -137,20 +142,27 @@ async def work_until_stopped(workers: Sequence[Worker], *, last: ExitStack | Non
     requests = _StopRequests(workers)
     with _listening(requests, last):
         if len(workers) == 1:
-            await _run_worker(workers[0], requests)
+            await _run_worker(requests, workers[0])
         else:
             await WorkerGroup(
-                workers, lambda worker: _run_worker(worker, requests), requests.first, requests.note_signal
+                workers, partial(_run_worker, requests), requests.first, requests.note_signal
             ).work()
 
 
-async def _run_worker(worker: Worker, requests: _StopRequests) -> None:
-    beginning = asyncio.ensure_future(worker.__aenter__())
+async def _run_worker(
+    requests: _StopRequests, worker: Worker, reached: Callable[[], None] = lambda: None
+) -> None:
+    token = RUN_STORE.set(worker.run_store)
+    beginning = asyncio.ensure_future(worker.__aenter__())  # all tasks and threads of it inherit the variable
+    RUN_STORE.reset(token)
     try:
         await _either(beginning, requests.first)
         if beginning.done():
             beginning.result()
-            await requests.first.wait()
+            reached()
+            refused = asyncio.ensure_future(worker.refusal.event.wait())
+            await _either(refused, requests.first)
+            refused.cancel()
     finally:
         if not beginning.done():
             answers = await _given_up(worker, beginning)
@@ -160,6 +172,8 @@ async def _run_worker(worker: Worker, requests: _StopRequests) -> None:
             answers = await _stopped(worker, requests)
         if answers:  # otherwise closing would wait for an answer that does not come
             await worker.store.close()
+    if worker.refusal.error is not None:
+        raise worker.refusal.error
 
 
 async def _given_up(worker: Worker, beginning: asyncio.Future[Any]) -> bool:

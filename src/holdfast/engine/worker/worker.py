@@ -22,16 +22,15 @@ from holdfast.arguments import (
 )
 from holdfast.contract import TTL_SECONDS, Store
 from holdfast.engine import run_log
-from holdfast.engine.bulk.workflow import BUILT_IN, built_in
+from holdfast.engine.bulk.workflow import BUILT_IN
 from holdfast.engine.commit.committer import Committer
 from holdfast.engine.definitions import Defined, matches
 from holdfast.engine.hooks import Hooks
 from holdfast.engine.measured import measures_of
-from holdfast.engine.outbox.relay import Relay
 from holdfast.engine.outbox.sinks import Sinks
 from holdfast.engine.outcome import StopReason
 from holdfast.engine.plans.versions import Versions
-from holdfast.errors import LeaseLost, StoreError
+from holdfast.errors import LeaseLost, NotAllowed, StoreError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status
 from holdfast.records import RUNTIME, Claim
@@ -41,6 +40,7 @@ from holdfast.world import World
 
 from .chores import TROUBLE_SECONDS, will_retry
 from .claim_size import ClaimSize
+from .duties import Refusal, duties_of
 from .executions import held, why_lacking
 from .held_run import UNWIND_SECONDS, HeldRun
 from .hook_notifier import HookNotifier
@@ -88,10 +88,12 @@ class Worker(OnlyAsync):
         relay: bool = True,
     ) -> None:
         self.store, self.world, self.measures = store, world, measures_of(store)
+        self.run_store: tuple[object, Store] | None = None  # see RUN_STORE
         self.id = worker_id(name, world)
         self.patterns = check_patterns(patterns)
         self._workflows = {type_: one for type_, one in workflows.items() if matches(type_, self.patterns)}
-        self.versions = Versions(self, workflows, self._workflows, (*built_in(runtime),))
+        self._duties = duties_of(store, runtime, sinks, keeper=keeper, relay=relay)
+        self.versions = Versions(self, workflows, self._workflows, self._duties.built_in)
         self.hooks: Hooks = {} if hooks is None else hooks
         self.hook_notifier = HookNotifier(self.hooks, world, self.id)
         self.tenants = None if tenants is None else check_names("tenant", tenants)
@@ -99,30 +101,23 @@ class Worker(OnlyAsync):
         self.slots = check_whole("slots", slots, 1)
         self._batch = self.slots if batch is None else check_whole("batch", batch, 1)
         self.lease_seconds, self._grace = check_lease(lease), check_duration("grace", grace)
-        self._with_keeper, self._ttl_seconds = keeper, check_kept("ttl", ttl)
-        self._wait_timeouts = wait_timeouts
-        # Only this process can call its functions; any keeper can post to a webhook.
-        functions = dict(sinks or {}) if relay else {}
+        self._ttl_seconds, self._wait_timeouts = check_kept("ttl", ttl), wait_timeouts
         self._looking = Looking(
             self,
             None if poll is None else check_positive("poll", poll),
             executes=lambda: bool(self._workflows or self._executions),
             wait_timeouts=wait_timeouts,
         )
-        self._wake_up, shared = self._looking.claims, self._looking.shared
-        with_webhooks = relay and keeper
-        self.relay = Relay(
-            store, world, self.id, functions, tenants=self.tenants, webhooks=with_webhooks, **shared
-        )
+        self._wake_up = self._looking.claims
+        self.relay = self._duties.relay(self, self._looking.shared)
         self._draining = self._hurried = self._works = False
         self.refresh, self._lease_check = Refresh(self), LeaseCheck(self)
         self._running_steps = RunningSteps(self)
         self._executions: dict[asyncio.Task[None], HeldRun] = {}
         self.straggling = Stragglers(self.look_again)
-        self._ends = Ends()
-        self.loads, self._claim_size = Loads(self), ClaimSize(self)
+        self._ends, self.loads, self._claim_size = Ends(), Loads(self), ClaimSize(self)
         self._more = True  # True when the last claim left due runs because slots were missing
-        self.finished = 0
+        self.finished, self.refusal = 0, Refusal()
 
     async def __aenter__(self) -> Self:
         """Begin to work."""
@@ -152,7 +147,7 @@ class Worker(OnlyAsync):
             self.world.spawn(self._claims(), "holdfast-claim"),
             self.world.spawn(shows(self), "holdfast-presence"),
         ]
-        if self._with_keeper:
+        if self._duties.keeps:
             self._loops.append(self.world.spawn(self.keeper.run(self.world.spawn), "holdfast-keeper"))
             purges = self.keeper.purges(self.world.chance())
             self._loops.append(self.world.spawn(purges, "holdfast-purge"))
@@ -317,6 +312,9 @@ class Worker(OnlyAsync):
                         if not self._more:
                             types = self.versions.claimed  # as they are after the claim
                             due, looked_at = await self._looking.after_claim(types), None
+            except NotAllowed as error:
+                self.refusal.note(self, error)
+                return
             except Exception as error:  # noqa: BLE001 - it is logged
                 # Any error: a claim loop that ends silently would leave a worker that lives and does nothing.
                 will_retry(log, "claim runs", error, self.measures)
@@ -350,7 +348,7 @@ class Worker(OnlyAsync):
                 self._wake_up.found()
             self._claim_size.answered()
             for claim in claims:
-                self._begin(claim, claimed_at)
+                self._begin(claim, claimed_at - claim.ahead_seconds)
         finally:
             self.leases.claiming = False
             self._lease_check.claim_answered()

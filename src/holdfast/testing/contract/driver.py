@@ -142,14 +142,20 @@ class StoreDriver:
         self._loop = asyncio.new_event_loop()
         self._ids = 0
         self._numbers = Counter()
-        self.run(store.open())
+        try:
+            self.run(store.open())
+        except BaseException:
+            self._loop.close()
+            raise
 
     def run(self, coroutine):
         return self._loop.run_until_complete(coroutine)
 
     def close(self):
-        self.run(self.store.close())
-        self._loop.close()
+        try:
+            self.run(self.store.close())
+        finally:
+            self._loop.close()
 
     def id(self) -> UUID:
         """Return a new id, greater than all before it."""

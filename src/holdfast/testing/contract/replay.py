@@ -55,6 +55,7 @@ class _Replay:
         self.steps: dict[str, StepStatus] = {}  # in the order of a plan
         self.kinds: dict[str, str] = {}  # kinds of steps that have waited
         self.plan = False
+        self.was: dict[str, str] = {}  # steps that end when the run leaves for another store
 
     def read(self, type: str, data: dict[str, Any]) -> None:
         self.steps |= dict.fromkeys(data.get("steps", ()), StepStatus.PENDING)
@@ -62,6 +63,10 @@ class _Replay:
         if type in STEP_BECOMES and "step" in data:
             self.kinds[data["step"]] = data.get("kind", self.kinds.get(data["step"], StepKind.TASK))
             self.steps[data["step"]] = self._outcome(type, data)
+        if type == "leaving":
+            self.was = data["was"].get("steps", {})
+        if type in {"returned", "arrived"}:
+            self.steps |= {key: StepStatus(status) for key, status in self.was.items()}
         for key in data.get("forgotten", ()):
             self._forget(key)
         if type == "cancelled" and "step" in data:

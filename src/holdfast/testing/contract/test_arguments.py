@@ -191,6 +191,7 @@ def test_a_claim_for_no_number_of_runs_takes_none(driver):
 
 COUNTS = [
     ("list", (RunFilter(),), "limit", NOT_WHOLE),
+    ("outlines", (RunFilter(),), "limit", NOT_WHOLE),
     ("trail", (None, ANY), "limit", NOT_WHOLE),
     ("trail", (None, ANY), "after", [True, 1.5, 2**63, -1, "1"]),
     ("trail", (None, ANY), "between", [(LATE, None), (None, 1.5)]),

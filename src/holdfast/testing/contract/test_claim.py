@@ -187,6 +187,7 @@ def test_the_description_of_a_worker_is_shown_as_given(driver):
         stragglers=1,
         sinks=("mail",),
         lacking={"shop.fulfil.v1": ("A", "B")},
+        library="holdfast-go 0.1.0 (go)",
     )
     for presence in (said, Presence(worker="w1", types=())):
         driver.run(driver.store.present(presence))

@@ -12,6 +12,7 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.lifecycle import Status, StepKind
 from holdfast.records import ANY, SECOND, Error, NewRun, RunFilter, moment
+from holdfast.records.shown import outline
 
 from .driver import TYPE, call, done, listen, sleep
 
@@ -20,13 +21,22 @@ RANDOM = "ffffffff-ffff-4fff-8fff-{:012x}"  # an id that says nothing about its 
 
 
 def ids(driver, limit=100, after=None, **where):
-    return [run.id for run in driver.run(driver.store.list(RunFilter(**where), limit=limit, after=after))]
+    """Return the ids of a page. The page of outlines has the same runs."""
+    asked = RunFilter(**where), limit, after
+    found = driver.run(driver.store.list(*asked))
+    assert [*driver.run(driver.store.outlines(*asked))] == [*map(outline, found)]
+    return [run.id for run in found]
+
+
+def page_of(driver, limit, after, where):
+    """Return the ids of a page, without a look at its outlines."""
+    return [run.id for run in driver.run(driver.store.list(RunFilter(**where), limit, after))]
 
 
 def every(driver, limit, **where):
     """Read all pages."""
     found, after = [], None
-    while page := ids(driver, limit, after, **where):
+    while page := page_of(driver, limit, after, where):
         assert len(page) <= limit
         found += page
         after = page[-1]
@@ -287,7 +297,7 @@ def check_combined(driver, filters):
             where |= one
         wanted = [run.id for run in whole if matches(run, where)]
         assert ids(driver, **where) == wanted, where
-        if len(some) < 3:
+        if len(some) < 3 and len(wanted) > 3:
             assert every(driver, 3, **where) == wanted, where
 
 
@@ -298,6 +308,7 @@ def check_combined(driver, filters):
         {"labels": {"a": 7}}, {"labels": {7: "a"}}, {"labels": {None: "a"}}, {"labels": ["a"]},
         {"labels": {"a": "x" * 256}}, {"labels": {"a\0": "b"}}, {"labels": {str(n): None for n in range(21)}},
         {"error": 7}, {"error": "x\0"}, {"error": "x" * 1000}, {"error": ("x", 7)}, {"error": ("x",) * 21},
+        {"type": "a%b"}, {"type": "%b"},
         {"created_since": 7}, {"created_until": datetime(2026, 1, 1)}, {"updated_since": "2026-01-01"},  # noqa: DTZ001
     ],
     ids=str,

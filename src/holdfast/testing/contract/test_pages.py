@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.bounds import sent_bytes, text_bytes
-from holdfast.errors import TooLarge, UsageError
+from holdfast.errors import TooLarge, UnknownRun, UsageError
 from holdfast.records import ANY, RunFilter, TrailWrite
 
 from .driver import ask, done, noise
@@ -213,6 +213,28 @@ def test_steps_come_page_by_page_after_a_seq(driver):
 
 
 @pytest.mark.spec("READ-1")
+def test_steps_come_page_by_page_from_the_end(driver):
+    """The newest comes first, and `bytes` bounds a page that has at least one step."""
+    claim = driver.held()
+    driver.checkpoint(claim, *[done(f"s{n}", output=noise(2_000)) for n in range(4)])
+    whole, before, found, sizes = driver.steps(claim.id), 2**31 - 1, [], []
+    while page := driver.steps(claim.id, before=before, bytes=5_000):
+        found, before = [*found, *page], page[-1].seq
+        sizes.append(len(page))
+    assert found == whole[::-1]
+    assert len(sizes) in {2, 3}
+    assert [len(driver.steps(claim.id, before=whole[n].seq, bytes=0)) for n in range(4)] == [0, 1, 1, 1]
+    assert [len(driver.steps(claim.id, after=-1, bytes=size)) for size in (0, 5_000)] == [1, sizes[0]]
+    small = driver.steps(claim.id, before=whole[3].seq, largest=100)
+    assert [(step.key, step.left_out) for step in small] == [(f"s{n}", True) for n in (2, 1, 0)]
+    for odd in ({"before": -2}, {"before": 1, "bytes": "x"}):
+        with pytest.raises(UsageError, match=[*odd][-1]):
+            driver.steps(claim.id, **odd)
+    with pytest.raises(UnknownRun):
+        driver.steps(claim.id, tenant="other", before=5)
+
+
+@pytest.mark.spec("READ-1")
 def test_a_page_of_steps_is_bounded_in_bytes(driver):
     """Outputs count as they are shown, also where they are stored compressed."""
     claim = driver.held()
@@ -233,8 +255,11 @@ def test_a_page_of_a_plan_shows_only_its_current_step_as_live(driver):
     claim = driver.begun("FIRST", "SECOND", "THIRD")
     assert [step.status for step in driver.steps(claim.id, after=-1)] == ["running", "pending", "pending"]
     assert [step.status for step in driver.steps(claim.id, after=0)] == ["pending", "pending"]
+    assert [step.status for step in driver.steps(claim.id, before=9)] == ["pending", "pending", "running"]
+    assert [step.status for step in driver.steps(claim.id, before=9, bytes=0)] == ["pending"]
     driver.advance(claim, "FIRST")
     assert [step.status for step in driver.steps(claim.id, after=0)] == ["ready", "pending"]
+    assert [step.status for step in driver.steps(claim.id, before=2)] == ["ready", "succeeded"]
 
 
 @pytest.mark.spec("READ-1", "PLAN-3")

@@ -118,6 +118,20 @@ def test_a_duplicate_id_is_refused_and_the_original_intact(driver):
     assert driver.snapshot(run) == before
 
 
+@pytest.mark.spec("START-4", "START-8")
+def test_ids_and_keys_of_one_call_are_compared_with_each_other(driver):
+    """An id counts once for all tenants, a key once for each tenant, also before the call is committed."""
+    first = _new(driver, key="k", digest="d")
+    other = _new(driver, key="k", digest="d", tenant="acme")
+    again = _new(driver, key="k", digest="other", tenant="acme")
+    same_id = _new(driver, id=first.id, tenant="acme")
+    answers = driver.start_many([first, other, again, same_id])
+    assert answers[:2] == [Started(first.id, created=True), Started(other.id, created=True)]
+    assert isinstance(answers[2], KeyReused)
+    assert isinstance(answers[3], DuplicateRun)
+    assert [entry.type for entry in driver.trail(first.id)] == ["created"]
+
+
 def test_the_key_is_checked_before_the_id(driver):
     """A repeat with key and id returns the same run."""
     run = driver.start(key="k", digest="d")

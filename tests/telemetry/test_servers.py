@@ -1,4 +1,4 @@
-"""Metrics with a real Postgres: a played life, the server beside a worker, and a database that is gone."""
+"""Metrics with a real Postgres and a real Redis: a played life, and a server that is gone."""
 
 from __future__ import annotations
 
@@ -16,6 +16,23 @@ from tests.engine.measures.scraped import parsed, values
 from tests.telemetry.test_serving import get
 
 TYPE = "shop.order.v1"
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def url(request):
+    """The URL of an empty store on a server."""
+    if request.param == "redis":
+        return request.getfixturevalue("redis_url")
+    return request.getfixturevalue("postgres_database").url
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def nowhere(request, tmp_path):
+    """The URL of a store that is not there."""
+    if request.param == "redis":
+        return f"unix://{tmp_path}/no-such.sock"
+    database = request.getfixturevalue("postgres_database")
+    return database.url.replace(database.name, "no_such_database")
 
 
 async def life(app, url):
@@ -51,8 +68,8 @@ def test_promtool_finds_no_fault_in_names_and_texts(postgres_database, prometheu
 
 @pytest.mark.slow
 @pytest.mark.spec("OPS-2")
-def test_a_life_on_postgres_is_counted_as_on_other_stores(postgres_database):
-    app, recorder = hf.App(postgres_database.url, name="test"), Recorder()
+def test_a_life_on_a_server_is_counted_as_on_other_stores(url):
+    app, recorder = hf.App(url, name="test"), Recorder()
     measure(app, recorder)
     with MetricsServer(app, 0, store=True) as server:
         for found in asyncio.run(life(app, server.url)):
@@ -73,8 +90,8 @@ def test_a_life_on_postgres_is_counted_as_on_other_stores(postgres_database):
 
 @pytest.mark.slow
 @pytest.mark.spec("OPS-2")
-def test_a_database_that_cannot_be_reached_is_down_within_the_deadline(postgres_database):
-    app = hf.App(postgres_database.url.replace(postgres_database.name, "no_such_database"), name="test")
+def test_a_store_that_cannot_be_reached_is_down_within_the_deadline(nowhere):
+    app = hf.App(nowhere, name="test")
 
     async def look():
         began = asyncio.get_running_loop().time()
