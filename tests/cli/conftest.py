@@ -65,6 +65,16 @@ def url(tmp_path):
     return f"sqlite:///{tmp_path / 'runs.db'}"
 
 
+@pytest.fixture(autouse=True)
+def signal_handlers():
+    """Restore the handlers of signals: a command of the command line leaves the process to its own."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    signal.set_wakeup_fd(-1)
+
+
 @pytest.fixture
 def cli_(url):
     return Cli(url)

@@ -6,8 +6,15 @@ import asyncio
 import getpass
 import re
 import shlex
+from datetime import UTC, datetime
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+
+from holdfast import App
+from holdfast.http.gate_links import read_link
+from holdfast.http.signing import Signing
+from holdfast.world import RealWorld
 
 SHOP = "shop.order.v1"
 
@@ -35,6 +42,29 @@ def test_approvals_lists_what_waits_for_a_decision(cli_, gated):
     assert gate["digest"]
     assert cli_("approvals", "--tenant", "acme").stdout == "no gate waits for a decision\n"
     assert cli_("approvals", "--after", gated, "big-order").stdout == "no gate waits for a decision\n"
+
+
+def test_approvals_prints_signed_links_to_gates(cli_, gated):
+    told = cli_("approvals", "--link", "https://flows.example.org/", "--valid", "2h").stdout
+    link = told.splitlines()[-1].partition(": ")[2]
+    assert link.startswith("https://flows.example.org/ui/approvals/gate?link=")
+    assert cli_.json("approvals", "--link", "https://flows.example.org")["link"].partition("?")[0] in link
+
+    async def facts():
+        app = App(cli_.url)
+        await app.store.open()
+        try:
+            signing = Signing(app.store, RealWorld())
+            await signing.read()
+            return await read_link(signing, parse_qs(urlsplit(link).query)["link"][0], datetime.now(UTC))
+        finally:
+            await app.close()
+
+    found = asyncio.run(facts())
+    assert (str(found.run), found.step, found.tenant) == (gated, "big-order", "default")
+    assert 7190 < (found.until - datetime.now(UTC)).total_seconds() <= 7200
+    assert "URL of a server" in cli_("approvals", "--link", "flows.example.org").stderr
+    assert "--link URL" in cli_("approvals", "--valid", "2h").stderr
 
 
 @pytest.mark.spec("CLI-1", "APPR-7")

@@ -14,7 +14,8 @@ import holdfast
 from holdfast.cli.main import COMMANDS, cli
 
 HEAVY = ("apsw", "asyncio", "msgspec", "holdfast.engine.app.app", "logging")
-PRINTS_A_FILE = {"metrics dashboard", "metrics rules"}  # for another program, and without a store
+# For another program, and without a store.
+PRINTS_A_FILE = {"metrics dashboard", "metrics rules", "redis producer"}
 PRINTS_NO_DATA = {"worker", "serve", "dev", "demo"}
 
 
@@ -100,7 +101,7 @@ def test_every_argument_is_named_in_its_help():
 def test_every_command_takes_a_store_and_every_one_that_prints_data_takes_json():
     for name, command in leaves():
         options = {option for param in command.params for option in param.opts}
-        assert "--store" in options or name in {"demo", *PRINTS_A_FILE}, name
+        assert "--store" in options or name in {"demo", "conformance", "move", *PRINTS_A_FILE}, name
         assert "--json" in options or name in {*PRINTS_NO_DATA, *PRINTS_A_FILE}, name
 
 

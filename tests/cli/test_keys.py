@@ -37,7 +37,8 @@ def is_let_in(cli_, text):
         await store.open()
         try:
             id_, secret = api_keys.parse(text)
-            return api_keys.matches(await store.find_key(id_), secret, moment(await store.now()))
+            key = await store.find_key(id_)
+            return api_keys.matches_hash(key, api_keys.secret_hash(secret), moment(await store.now()))
         finally:
             await store.close()
 

@@ -316,3 +316,11 @@ def test_a_usage_error_says_that_the_code_has_to_be_mended_first(cli_, work):
     text = cli_("explain", run).stdout
     assert f"a retry helps only when the code is mended: `holdfast retry {run}`; " in text
     assert f"`holdfast rerun {run} --params …`" in text
+
+
+@pytest.mark.spec("ROUTE-1", "CLI-3")
+def test_a_type_with_a_misplaced_percent_sign_is_refused_in_one_line(cli_):
+    cli_.start("shop.order.v1")
+    found = cli_("ls", "--type", "shop%order")
+    assert found.exit_code == 2
+    assert found.stderr == "holdfast: type 'shop%order': % is allowed only at the end, as in 'billing.%'\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 
 import pytest
@@ -158,7 +157,6 @@ def test_a_worker_may_leave_the_deadlines_of_plans_alone(cli_, tmp_path, monkeyp
 
     monkeypatch.setattr(App, "work", work)
     monkeypatch.setattr(App, "run", lambda _, **options: given.update(options))
-    monkeypatch.setattr("holdfast.cli.commands.worker._ended_by_signals", contextlib.nullcontext)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "waiting_shop", raising=False)  # that of another test has another store
     assert (

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from uuid import UUID
 
 import pytest
+
+from holdfast.records import Presence
+from holdfast.stores import make_store
 
 SHOP = "shop.order.v1"
 
@@ -116,6 +120,22 @@ def test_a_full_name_that_nobody_published_is_accepted_with_a_warning(cli_):
     found = cli_("start", "shop.oder.v1")
     assert found.exit_code == 0
     assert found.stderr.startswith("warning: no worker has published shop.oder.v1")
+
+
+@pytest.mark.spec("CLI-3")
+def test_a_type_that_a_worker_in_another_language_executes_is_no_doubt(cli_, url):
+    """Such workers publish nothing."""
+    store = make_store(url)
+
+    async def present():
+        await store.open()
+        await store.present(Presence(worker="shop:1", types=(SHOP,), runtime="go"))
+        await store.close()
+
+    asyncio.run(present())
+    assert cli_("start", SHOP).stderr == ""
+    assert cli_("start", "--strict", SHOP).exit_code == 0
+    assert "no worker has published" in cli_("start", "shop.oder.v1").stderr
 
 
 @pytest.mark.spec("CLI-3")

@@ -94,9 +94,11 @@ def test_through_the_api_a_tenant_sees_its_own_runs_and_an_operator_all():
     with Serving(shop(), open=False) as server:
         server.run(server.app.start("shop.quick.v1", delay=60))
         server.run(server.app.of("acme").start("shop.quick.v1"))
+        ended = server.run(server.app.of("acme").start("shop.quick.v1"))
+        server.run(ended.cancel())
         for scopes, tenant, runs, workers in (
-            ([Scope.METRICS], "acme", {"pending": 1}, None),
-            ([Scope.OPERATOR], "acme", {"pending": 2}, 0),
+            ([Scope.METRICS], "acme", {"pending": 1, "cancelled": 1}, None),
+            ([Scope.OPERATOR], "acme", {"pending": 2, "cancelled": 1}, 0),
         ):
             made = server.run(server.app.create_key(str(scopes[0]), scopes=scopes, tenant=tenant))
             told = Cli(server.url)("stats", "--json", env={"HOLDFAST_KEY": made.secret})

@@ -90,3 +90,11 @@ def test_the_name_of_a_file_that_is_too_long_is_one_clear_line(cli_, tmp_path):
         for command in ("ls", "migrate", "doctor"):
             line = cli_.refused(command, "--store", f"sqlite:///{tmp_path / name}", code=3, store=False)
             assert "File name too long" in line
+
+
+@pytest.mark.spec("CLI-3")
+def test_a_missing_choice_lists_the_choices_in_one_line(cli_):
+    cli_("migrate")
+    line = cli_.refused("keys", "create", "shop", code=2)
+    assert "Choose from: runs.read, payloads.read, runs.write," in line
+    assert "\\" not in line

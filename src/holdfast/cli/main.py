@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any, NamedTuple, NoReturn
 
 import click
@@ -73,9 +74,12 @@ TABLE: dict[str, dict[str, Entry]] = {
     },
     "Processes": {
         "worker": Entry("commands.worker", "Execute runs until it is stopped."),
-        "serve": Entry("commands.serve", "Serve the HTTP API until it is stopped."),
+        "serve": Entry("commands.serve", "Serve the HTTP API and the dashboard until it is stopped."),
         "dev": Entry("commands.dev", "Run a worker and the HTTP API for development; print what happens."),
         "tick": Entry("commands.tick", "Do the chores that wake and recover runs, once or with --loop."),
+        "conformance": Entry(
+            "commands.conformance.command", "Judge a worker program by the worker protocol."
+        ),
     },
     "Store": {
         "stats": Entry(
@@ -88,7 +92,13 @@ TABLE: dict[str, dict[str, Entry]] = {
         "purge": Entry(
             "commands.purge", "Remove expired data for good: finished runs, deleted runs, old events."
         ),
+        "export": Entry(
+            "commands.transfer.files", "Write runs into a new FILE, which `import` reads into any store."
+        ),
+        "import": Entry("commands.transfer.files", "Read a FILE of `export` into the store."),
+        "move": Entry("commands.transfer.move", "Move runs from one store into another."),
         "migrate": Entry("commands.migrate", "Create the store, or update its schema to this version."),
+        "redis": Entry("commands.migrate", "Print the script by which other languages start runs in Redis."),
     },
     "First steps": {
         "demo": Entry("demo.command", "See a workflow survive a killed process."),
@@ -111,7 +121,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"holdfast.cli.{COMMANDS[cmd_name].module}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         return command
 
     def resolve_command(
@@ -174,7 +184,6 @@ def exit_code(error: errors.HoldfastError) -> int:
         | errors.UnknownSchedule
         | errors.UnknownMessage
         | errors.UnknownApiKey
-        | errors.UnknownApiKey
     )
     return USAGE if isinstance(error, errors.UsageError) and not isinstance(error, refused) else REFUSED
 
@@ -186,7 +195,10 @@ _QUOTED = re.compile(
 
 def _message(error: click.ClickException) -> str:
     """Click's message in one line; for a wrong call it names the help."""
-    message = _QUOTED.sub(r"'\1…'", error.format_message()[:READ_MAX]).rstrip(".")
+    said = error.format_message()[:READ_MAX]
+    if isinstance(error, click.MissingParameter):  # Click writes one choice a line
+        said = " ".join(said.split())
+    message = _QUOTED.sub(r"'\1…'", said).rstrip(".")
     message = message[:1].lower() + message[1:] if message[:2].istitle() else message
     context = error.ctx if isinstance(error, click.UsageError) else None
     return (

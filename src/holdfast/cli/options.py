@@ -21,8 +21,8 @@ ROWS = click.IntRange(1, 10_000)  # rows of one page
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP = (
-    "The store: sqlite:///FILE or postgresql://USER@HOST/DATABASE; or https://HOST of its HTTP API, with an "
-    "API key in HOLDFAST_KEY. "
+    "The store: sqlite:///FILE, postgresql://USER@HOST/DATABASE or redis://HOST:6379/0; or https://HOST of "
+    "its HTTP API, with an API key in HOLDFAST_KEY. "
     f"Default: the variable HOLDFAST_STORE, else {DEFAULT_STORE}"
 )
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -31,17 +31,37 @@ _NEGATIVE = re.compile(r"-[0-9]")
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d|w)?")
 
 
+class _OneStore(click.Option):
+    """An option that is parsed as one that may be repeated, so that a second one is seen and refused."""
+
+    def value_from_envvar(self, ctx: click.Context) -> Any:
+        text = self.resolve_envvar_value(ctx)  # click would split it at spaces
+        return None if text is None else (text,)
+
+
 def store_option(envvar: str | None = None) -> Callable[[F], F]:
     """`--store`, kept in the context: after the command it wins over one before the command."""
 
-    def keep(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-        if value:
-            ctx.meta[STORE] = value
+    def keep(ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> None:
+        if len(value) > 1:
+            raise click.UsageError(
+                "give --store once: only the command worker takes several, as in "
+                "`holdfast worker MODULE:APP --store URL --store URL`"
+            )
+        if value and value[0]:
+            ctx.meta[STORE] = value[0]
             source = ctx.get_parameter_source("store")
             ctx.meta[STORE_TYPED] = source is click.core.ParameterSource.COMMANDLINE
 
     return click.option(
-        "--store", metavar="URL", envvar=envvar, expose_value=False, callback=keep, help=f"{_HELP}."
+        "--store",
+        metavar="URL",
+        cls=_OneStore,
+        multiple=True,
+        envvar=envvar,
+        expose_value=False,
+        callback=keep,
+        help=f"{_HELP}.",
     )
 
 

@@ -47,7 +47,10 @@ def pastable(text: str) -> str:
 def command(words: str) -> str:
     """A command with the program's name, and with --store if it was typed."""
     named = words.endswith("--help") or "--store " in words
-    return f"{program_name()} {words}{'' if named else _store()}"
+    head, dashes, names = words.partition(" -- ")
+    if "'" in head:  # it stands inside of a name
+        head, dashes, names = words, "", ""
+    return f"{program_name()} {head}{'' if named else _store()}{dashes}{names}"
 
 
 def repeated(**changed: Any) -> str:

@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli.clients import Client
 from holdfast.engine.definitions import bare
+from holdfast.errors import NotAllowed
 from holdfast.shown.text import clean
 
 from .follow import say
@@ -21,6 +22,14 @@ def not_published(name: str, published: list[str]) -> str:
     same = [one for one in near if (bare(one) == one) == (bare(name) == name)] or near
     hint = f" (did you mean {' or '.join(same)}?)" if same else ""
     return f"no worker has published {name} in this store{hint}"
+
+
+async def is_served(client: Client, type_: str) -> bool:
+    """Return True when a live worker executes the type. Workers in other languages publish nothing."""
+    try:
+        return any(type_ in one.types for one in await client.workers())
+    except NotAllowed:
+        return False
 
 
 def warn(doubt: str, meanwhile: str) -> None:

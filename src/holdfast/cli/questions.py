@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 import click
 
 from holdfast.errors import Conflict
+from holdfast.shown.times import span
 
 
 def yes_option(command: Callable[..., None]) -> Callable[..., None]:
@@ -27,17 +29,37 @@ def _at_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
+def at_a_terminal() -> bool:
+    """Return True when a person sees what is written to stderr."""
+    return sys.stderr.isatty()
+
+
 @contextmanager
-def counter(word: str) -> Iterator[Callable[[int], None]]:
-    """One line on a terminal that counts up and is removed at the end; silent elsewhere."""
-    on_terminal = sys.stderr.isatty()
+def counter(word: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """One line on a terminal that counts up and is removed at the end; silent elsewhere. `total`: the number
+    that is expected; then it also says how long it will take."""
+    on_terminal, began = at_a_terminal(), monotonic()
 
     def update(count: int) -> None:
         if on_terminal:
-            click.echo(f"\r{count:,} runs {word}", err=True, nl=False)
+            click.echo(
+                f"\r{counted_so_far(word, count, total, monotonic() - began)}\033[K", err=True, nl=False
+            )
 
     try:
         yield update
     finally:
         if on_terminal:
             click.echo("\r\033[K", err=True, nl=False)
+
+
+def counted_so_far(word: str, count: int, total: int | None, seconds: float) -> str:
+    """Return the line of a counter. Rate and time left are those of the whole time so far."""
+    of = "" if total is None else f" of {max(total, count):,}"
+    line = f"{count:,}{of} runs {word}"
+    if seconds < 1 or not count:
+        return line
+    line += f", {count / seconds:,.0f} a second"
+    if total is None or total <= count:
+        return line
+    return f"{line}, {span(seconds * (total - count) / count)} left"

@@ -13,6 +13,7 @@ from holdfast.records import Error, Run
 from holdfast.sealing.envelope import reason
 from holdfast.shown.data import raw_value
 from holdfast.shown.text import short
+from holdfast.transfer.places import cancelled_words
 
 from .terminal import print_json
 
@@ -30,7 +31,7 @@ def raise_unless_succeeded(run: Run) -> None:
     if run.result_json is not None and run.result_json.startswith(MARK):
         raise reason(run.result_json, f"the result of run {run.id}")
     if run.status is Status.CANCELLED:
-        raise RunCancelled(f"run {run.id} was cancelled")
+        raise RunCancelled(escaped(cancelled_words(run)))
     if run.status is Status.FAILED:
         name = short(run.id)
         hint = f"`holdfast show {name}` shows the details; {remedy(run, name)}"

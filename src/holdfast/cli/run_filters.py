@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from holdfast.arguments import check_percent
 from holdfast.cli.options import duration
 from holdfast.errors import UsageError
 from holdfast.lifecycle import ALIASES, Status, StepKind, spoken_status
@@ -45,6 +46,7 @@ def pattern(type_: str | None) -> str | None:
     """A name without a version stands for all its versions."""
     if type_ is None or type_.endswith("%") or type_.rpartition(".v")[2].isdigit():
         return type_
+    check_percent("type", type_)
     return f"{type_}.v%"
 
 

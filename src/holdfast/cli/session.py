@@ -33,6 +33,7 @@ from .options import DEFAULT_STORE, STORE
 T = TypeVar("T")
 
 KEY = "HOLDFAST_KEY"  # the variable with the API key; an option would show in lists of processes
+NO_KEYS = "none"  # instead of the name of a variable: this store is not encrypted
 PLAIN_HINT = ", or give --plain if the app accepts unencrypted values"
 ENGINE_PAGES, ENGINE_PAGE = 50, 20  # runs of the engine that are passed over, to find one of the app
 
@@ -78,22 +79,27 @@ def _run_on_api(work: Callable[[Client], Awaitable[T]]) -> T:
 
 def client(*, create: bool = False) -> StoreClient:
     """Return a client on the chosen store, which is not open yet."""
-    url = store_url()
+    return client_of(store_url(), create=create)
+
+
+def client_of(url: str, *, create: bool = False, keys: str = ENVIRONMENT) -> StoreClient:
+    """Return a client on the store of this URL, which is not open yet. `keys`: the variable with its keys."""
     if url.startswith("memory:"):
         raise UsageError(
             f"{shown(url)} exists only inside one process, so another command cannot find anything in it: "
             f"use {DEFAULT_STORE}"
         )
-    return StoreClient(_sealed(make_store(url, create=create)), RealWorld())
+    return StoreClient(_sealed(make_store(url, create=create), keys), RealWorld())
 
 
-def _sealed(store: Store) -> Store:
-    """Wrap the store in a codec when the environment has keys, as an app that encrypts does."""
-    if not os.environ.get(ENVIRONMENT):
+def _sealed(store: Store, keys: str) -> Store:
+    """Wrap the store in a codec when the environment has keys, as an app that encrypts does. `keys`: the
+    variable that has them. One that somebody has named must be set, unless it is NO_KEYS."""
+    if keys == NO_KEYS or (keys == ENVIRONMENT and not os.environ.get(ENVIRONMENT)):
         return store
     # Values that are not encrypted are shown too: only the app knows whether they are allowed.
     # Compressed values are read, but nothing is compressed: the app may not be able to read that.
-    return Sealed(store, [Compress(min_bytes=sys.maxsize), Encrypt.from_env(accept_plain=True)])
+    return Sealed(store, [Compress(min_bytes=sys.maxsize), Encrypt.from_env(keys, accept_plain=True)])
 
 
 async def refuse_plain(client: Client, *, plain: bool, hint: str = PLAIN_HINT) -> None:
@@ -132,6 +138,31 @@ async def _hidden_by(client: StoreClient) -> str:
             break
         after = page[-1].id
     return ""
+
+
+def run_on_two(
+    source: str,
+    target: str,
+    work: Callable[[StoreClient, StoreClient], Awaitable[T]],
+    *,
+    create: bool,
+    touch: bool = True,
+    keys: tuple[str, str] = (ENVIRONMENT, ENVIRONMENT),
+) -> T:
+    """Do `work` with two stores. create: the target may be created, or its schema updated. touch=False:
+    `work` opens the target, if it needs it. `keys`: the variables with the keys of the two."""
+    one, other = client_of(source, keys=keys[0]), client_of(target, create=create, keys=keys[1])
+
+    async def both(client: StoreClient) -> T:
+        if not touch:
+            try:
+                return await work(client, other)
+            finally:
+                await other.store.close()
+        return await _with_client(other, lambda there: work(client, there))
+
+    with flags_in_errors():
+        return asyncio.run(_with_client(one, both))
 
 
 async def _with_client(client: StoreClient, work: Callable[[StoreClient], Awaitable[T]]) -> T:

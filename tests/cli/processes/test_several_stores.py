@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
+from urllib.request import urlopen
 
 import pytest
 
+from holdfast.stores import shown
+from servers.plugin import started
+from servers.redis import running_redis
 from tests.cli.conftest import Cli, eventually
 
 SHOP = "shop.order.v1"
@@ -55,6 +60,71 @@ def test_a_worker_at_several_stores_does_the_runs_of_each_and_stops_cleanly(
     assert worker.returncode == 0
     assert err.splitlines()[0] == "one worker at each of 3 stores, with 5 slots each:"
     assert err.count("stopped after") == 3
+
+
+@pytest.fixture
+def namespaces():
+    """The URLs of two stores in Redis: two namespaces of one server."""
+    with started(running_redis()) as server:
+        yield [server.url(prefix) for prefix in ("one", "two")]
+
+
+@pytest.mark.slow
+@pytest.mark.spec("CLI-2", "LEASE-10", "OPS-2")
+def test_one_worker_serves_two_namespaces_of_redis_and_a_file(files, namespaces, process):
+    runs = {one: [Cli(one).start(SHOP, str(n)) for n in range(3)] for one in (*namespaces, files[0])}
+    worker = process(
+        "worker", "orders:app", *stores(*runs), "--slots", 5, "--metrics-port", 0, "--log-level", "info"
+    )
+    for one, ids in runs.items():
+        for n, run in enumerate(ids):
+            eventually(lambda one=one, run=run: Cli(one).json("show", run)["status"] == "succeeded")
+            assert Cli(one).json("result", run)["result"] == n * 2
+        assert len(Cli(one)("ls", "--json").stdout.splitlines()) == 3  # a run stays where it was started
+    lines = [worker.stderr.readline()]
+    while "metrics at" not in lines[-1]:
+        lines.append(worker.stderr.readline())
+    url = re.search(r"http://\S+/metrics", lines[-1])[0]
+    with urlopen(url, timeout=10) as answer:
+        metrics = answer.read().decode()
+    steps = 'holdfast_step_duration_seconds_count{type="shop.order.v1",outcome="succeeded"}'
+    assert f"{steps} 9\n" in metrics  # of all stores together
+    assert "holdfast_worker_slots 15\n" in metrics
+    worker.send_signal(signal.SIGTERM)
+    err = "".join(lines) + worker.stderr.read()
+    assert worker.wait(timeout=30) == 0
+    assert err.splitlines()[0] == "one worker at each of 3 stores, with 5 slots each:"
+    for url in runs:
+        assert f" will work at {shown(url)}\n" in err
+    assert err.count("stopped after") == 3
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+@pytest.mark.spec("CLI-2")
+def test_a_namespace_whose_server_is_down_delays_no_other(files, port, process):
+    run = Cli(files[0]).start(SHOP, "4")
+    away = f"redis://app:open-sesame@127.0.0.1:{port}/0?prefix=shop"
+    worker = process("worker", "orders:app", *stores(away, files[0]))
+    eventually(lambda: Cli(files[0]).json("show", run)["status"] == "succeeded")
+    lines = [worker.stderr.readline()]
+    while lines[-1] and "cannot work" not in lines[-1]:  # the run may end before the server is given up
+        lines.append(worker.stderr.readline())
+    worker.send_signal(signal.SIGTERM)
+    err = "".join(lines) + worker.stderr.read()
+    assert worker.wait(timeout=30) == 0
+    assert f"cannot work at this store yet, will retry: redis://app@127.0.0.1:{port}/0?prefix=shop: " in err
+    assert "open-sesame" not in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.spec("CLI-2", "CLI-3")
+@pytest.mark.parametrize("command", [["ls"], ["start", SHOP, "1"], ["doctor"], ["serve"], ["tick"]])
+def test_other_commands_take_one_store(files, cli_, command):
+    line = cli_.refused(*command, *stores(*files), code=2)
+    assert line.startswith("holdfast: give --store once: only the command worker takes several")
+    before = cli_.refused(*stores(*files), *command, code=2)
+    assert before == line
 
 
 @pytest.mark.slow

@@ -239,9 +239,24 @@ def test_two_signals_at_once_count_as_a_second_one(cli_, worker):
 
 @pytest.mark.spec("LEASE-10")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_a_worker_that_is_told_to_stop_while_it_imports_holds_nothing_and_ends(process, tmp_path, number):
-    (tmp_path / "slow.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
-    one = process("worker", "slow:app")
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        ("import time", "time.sleep(60)"),
+        # A lock of C that is held already: no signal interrupts it, and no Python code runs meanwhile.
+        ("import ctypes; take = ctypes.CDLL(None).pthread_mutex_lock; take(lock := bytes(64))", "take(lock)"),
+    ],
+    ids=["python", "C"],
+)
+@pytest.mark.parametrize(
+    "command", [["worker"], ["dev", "--no-reload"], ["serve"]], ids=["worker", "dev", "serve"]
+)
+def test_a_command_that_is_told_to_stop_while_it_imports_holds_nothing_and_ends(
+    process, tmp_path, number, blocks, command
+):
+    prepares, waits = blocks
+    (tmp_path / "slow.py").write_text(f"{prepares}\nprint('importing', flush=True)\n{waits}\n")
+    one = process(*command, "slow:app")
     assert one.stdout.readline() == "importing\n"
     code, took = told(one, number)
     assert (code, took < AT_ONCE_SECONDS) == (0, True)

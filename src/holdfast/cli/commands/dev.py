@@ -17,6 +17,7 @@ from holdfast.cli.logs import log_level_option, show_logs
 from holdfast.cli.options import DEFAULT_STORE, no_wait_timeouts_option, store_option
 from holdfast.cli.program import program_name
 from holdfast.cli.reload import HINT, Supervisor, broken_code_shown, can_watch, obey, watched_folder
+from holdfast.cli.signals import ended_by_signals
 from holdfast.cli.trail_lines import TrailLines
 from holdfast.engine.app.app import App, loop_factory
 from holdfast.engine.tracebacks import user_frame
@@ -66,6 +67,13 @@ def dev(
     """
     if watched is None and reload and (folder := _reloads(app)) is not None:
         click.get_current_context().exit(Supervisor(folder).run())
+    with ended_by_signals():
+        _work(app, watched, port, log_level, http=http, wait_timeouts=not no_wait_timeouts)
+
+
+def _work(
+    app: str, watched: int | None, port: int | None, log_level: str | None, *, http: bool, wait_timeouts: bool
+) -> None:
     if watched is None:
         loaded = load_with_store(app)
     else:
@@ -79,7 +87,7 @@ def dev(
     if log_level != "debug":  # the trail below shows the same and more
         logging.getLogger("holdfast.worker").setLevel(logging.WARNING)
         logging.getLogger("holdfast.keeper").setLevel(logging.WARNING)
-    run(_dev(loaded, port, http=http, wait_timeouts=not no_wait_timeouts), loop_factory())
+    run(_dev(loaded, port, http=http, wait_timeouts=wait_timeouts), loop_factory())
 
 
 def _not_in_trail(record: logging.LogRecord) -> bool:
@@ -122,7 +130,7 @@ async def _serve(app: App, port: int | None, stack: contextlib.AsyncExitStack) -
         if port is not None:
             raise
         return [f"without the HTTP API: {clean(error)}"]
-    return [f"HTTP API: {server.url} ({server.url}/docs lists the operations)", *notes]
+    return [f"dashboard: {server.url}/ui/", f"HTTP API: {server.url}/docs lists the operations", *notes]
 
 
 async def _print_trail(app: App) -> None:
@@ -165,7 +173,8 @@ def _print_examples(app: App) -> None:
         click.echo(f"  {program_name()} {store_flag}start {clean(type_)}{params} --wait", err=True)
     click.echo(f"  {program_name()} {store_flag}ls", err=True)
     if (address := _address(app)) is not None and address.has_password:
-        click.echo("  (the password is not shown: add it to the URL, or set PGPASSWORD)", err=True)
+        ways = ", or set PGPASSWORD" if address.typed.startswith("postgres") else ""
+        click.echo(f"  (the password is not shown: add it to the URL{ways})", err=True)
 
 
 def _address(app: App) -> Any:

@@ -14,7 +14,7 @@ from holdfast.cli.program import pastable
 from holdfast.cli.terminal import print_json, wrapped
 from holdfast.engine.app.client import StoreClient
 from holdfast.engine.explain.doctor import SHOWN, Report
-from holdfast.engine.explain.recounting import recounted
+from holdfast.engine.explain.recounting import rebuilt, recounted
 from holdfast.errors import SchemaMismatch
 from holdfast.records import Finding
 from holdfast.shown.data import explanation_data
@@ -26,8 +26,10 @@ TEXT_MAX = 10_000  # characters of an explanation
 
 
 @click.command()
-@click.option("--recount", is_flag=True, help="Also compare the kept counts with all runs; this takes time.")
-@click.option("--repair", is_flag=True, help="The same, and correct counts that differ.")
+@click.option(
+    "--recount", is_flag=True, help="Also compare kept counts and sets with all runs; this takes time."
+)
+@click.option("--repair", is_flag=True, help="The same, and correct what differs.")
 @json_option
 @store_option()
 def doctor(*, recount: bool, repair: bool, as_json: bool) -> int:
@@ -48,8 +50,10 @@ def doctor(*, recount: bool, repair: bool, as_json: bool) -> int:
 
 
 async def _with_recount(client: StoreClient, *, repair: bool) -> Report:
-    report = await client.doctor()
-    return Report(report.at, (*report.findings, await recounted(client.store, repair=repair)))
+    # Sets first: runs are counted by one of them.
+    sets = await rebuilt(client.store, repair=repair)
+    report, counts = await client.doctor(), await recounted(client.store, repair=repair)
+    return Report(report.at, (*report.findings, *sets, counts))
 
 
 def _print(report: Report, *, as_json: bool) -> None:

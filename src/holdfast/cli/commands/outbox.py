@@ -21,6 +21,7 @@ from holdfast.records import MessageStatus, OutboxFilter, OutboxMessage
 from holdfast.shown.data import message_data
 from holdfast.shown.outbox import QUEUED, message_facts, next_attempt
 from holdfast.shown.text import clean, counted, short
+from holdfast.transfer.places import is_sent_elsewhere
 
 PAGE = 1000
 NAME_MAX = 12  # columns of a sink's name or a key: the error needs the rest of the line
@@ -143,7 +144,8 @@ async def _dead(client: Client, sink: str | None) -> list[str]:
     found: list[str] = []
     after = 0
     while page := await client.outbox(where, PAGE, after):
-        found += [one.id for one in page]
+        # Those of runs that have moved are sent by the other store.
+        found += [one.id for one in page if not is_sent_elsewhere(one)]
         after = page[-1].seq
     return found
 

@@ -64,6 +64,7 @@ def _removed(purged: Purged) -> str:
         *([counted(purged.claims, "old claim") + " of rate limits"] if purged.claims else []),
         *([counted(purged.audit, "old row") + " of the audit log"] if purged.audit else []),
         *([counted(purged.api_keys, "ended API key")] if purged.api_keys else []),
+        *([counted(purged.sessions, "ended session")] if purged.sessions else []),
     ]
     return f"{counted(purged.runs, 'run')} removed" + (f", also {' and '.join(also)}" if also else "")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from shlex import quote
 from typing import Any, TypeVar
 
 import click
@@ -40,6 +39,7 @@ from holdfast.records import (
     instant,
     moment,
 )
+from holdfast.shell import command_of
 from holdfast.shown.data import schedule_data
 from holdfast.shown.schedules import local_time, next_times, rhythm, schedule_facts
 from holdfast.shown.text import clean
@@ -298,7 +298,7 @@ async def _print(client: Client, one: Schedule, *, as_json: bool) -> None:
 def _times(one: Schedule, times: list[Instant], now: datetime) -> list[str]:
     """The next times, in the schedule's time zone and in UTC."""
     if one.paused:
-        resume = command(f"schedule resume {quote(clean(one.name))}")
+        resume = command(command_of("schedule resume", clean(one.name)).removeprefix("holdfast "))
         return [f"  it does not fire by itself while it is paused: `{resume}`"]
     if not times:
         return ["  it never fires again"]

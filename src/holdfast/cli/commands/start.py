@@ -18,7 +18,7 @@ from holdfast.cli.options import (
     plain_option,
     store_option,
 )
-from holdfast.cli.published import not_published, warn
+from holdfast.cli.published import is_served, not_published, warn
 from holdfast.cli.results import print_result, raise_unless_succeeded
 from holdfast.cli.terminal import print_json
 from holdfast.cli.values import typed_json, typed_label, typed_moment
@@ -111,7 +111,8 @@ async def _start(
 ) -> None:
     published = [one.type for one in await client.definitions(schemas=False)]
     type_ = newest(name, published)
-    doubt = "" if type_ in published else not_published(type_, published)
+    is_known = type_ in published or await is_served(client, type_)
+    doubt = "" if is_known else not_published(type_, published)
     if doubt and strict:
         raise UnknownWorkflow(f"{doubt}; start its worker first, or leave out --strict")
     handle = await client.start(type_, value, **options)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -23,13 +21,14 @@ from holdfast.cli.options import (
     no_wait_timeouts_option,
     stores_option,
 )
-from holdfast.engine.app.app import App
+from holdfast.cli.signals import ended_by_signals
+from holdfast.engine.app.app import App, store_of
 from holdfast.engine.definitions import matches
-from holdfast.engine.worker.stopping import SIGNALS, ending_process
+from holdfast.engine.worker.stopping import ending_process
 from holdfast.engine.worker.worker import SLOTS
 from holdfast.errors import UsageError
 from holdfast.shown.text import clean
-from holdfast.stores import make_store, shown
+from holdfast.stores import shown
 
 PORTS_MAX = 1000  # ports in one range
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
@@ -116,8 +115,11 @@ def worker(
 
     MODULE:APP names your App, such as orders:app. SIGTERM or Ctrl-C lets running steps finish (see --grace);
     a second one stops at once. With several --store options there is one worker at each store.
+
+    With --store https://HOST the worker reaches a server, and not the database. The API key in HOLDFAST_KEY
+    needs the scope work.
     """
-    with _ended_by_signals():
+    with ended_by_signals():
         _work(app, patterns, tenants, {**options, "wait_timeouts": not no_wait_timeouts})
 
 
@@ -160,24 +162,6 @@ def _print_stores(stores: tuple[str, ...], slots: int) -> None:
         click.echo(f"  {clean(shown(url))}", err=True)
 
 
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Before the worker starts and after it has stopped, it holds no run: a signal just ends the process."""
-
-    def end(*_: object) -> None:
-        os._exit(0)
-
-    before = {number: signal.signal(number, end) for number in SIGNALS}
-    try:
-        yield
-    except BaseException:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        raise
-    for number in SIGNALS:
-        signal.signal(number, end)
-
-
 def load_with_store(name: str) -> App:
     """The App with its store: --store wins over the code of the app, and the code over HOLDFAST_STORE."""
     meta = click.get_current_context().meta
@@ -185,7 +169,7 @@ def load_with_store(name: str) -> App:
         os.environ["HOLDFAST_STORE"] = meta[STORE]
     app = load_app(name)
     if meta.get(STORE_TYPED):
-        app.store = make_store(meta[STORE])
+        app.store = store_of(meta[STORE], app.world)
     if not app.workflows:
         raise UsageError(f'{name} has no workflows: decorate a function with @app.workflow("shop.order.v1")')
     return app

@@ -15,10 +15,11 @@ import click
 
 from holdfast.cli.program import program_name, short_path
 from holdfast.errors import HoldfastError
-from holdfast.shown.text import short
+from holdfast.shown.text import counted, short
 
 from . import app as order_app_source
 from .checks import checks
+from .fill import filled
 from .scenario import Scenario, ScenarioFailed
 from .timeline import timeline
 
@@ -28,7 +29,11 @@ from .timeline import timeline
     "--keep", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
     help="Keep the database, the ledger and the logs in this folder instead of a temporary one.",
 )  # fmt: skip
-def demo(keep: Path | None) -> None:
+@click.option(
+    "--fill", is_flag=True,
+    help="Instead, make a store with some hundred runs in all statuses, to look at its pages.",
+)  # fmt: skip
+def demo(keep: Path | None, *, fill: bool) -> None:
     """See a workflow survive a killed process.
 
     The demo starts a worker, kills it with SIGKILL in the middle of an order, and starts another one. Then it
@@ -36,6 +41,9 @@ def demo(keep: Path | None) -> None:
     exit code is 0 only if all checks pass.
     """
     folder = _folder(keep)
+    if fill:
+        _fill(folder)
+        return
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
     click.echo("A shop handles an order; the process that executes it is killed in the middle.\n")
@@ -56,6 +64,21 @@ def demo(keep: Path | None) -> None:
         click.echo(f"\nDatabase, ledger and logs are in {folder}", err=True)
         sys.exit(1)
     _print_next(scenario)
+
+
+def _fill(folder: Path) -> None:
+    url, program = f"sqlite:///{folder / 'demo.db'}", program_name()
+    click.echo("Some hours of a shop are played; this takes about half a minute.")
+    number = asyncio.run(filled(url))
+    click.echo(f"{counted(number, 'run')} are in {folder / 'demo.db'}\nTry next:")
+    _print_commands(
+        url,
+        [
+            (f"{program} serve", "the pages, at http://127.0.0.1:8080/ui/"),
+            (f"{program} ls --status failed", "the runs that failed"),
+            (f"{program} dev holdfast.cli.demo.shop:app", "a worker and the pages: open runs go on"),
+        ],
+    )
 
 
 def _interrupted(_number: int, _frame: FrameType | None) -> None:
@@ -100,14 +123,18 @@ def _print_checks(scenario: Scenario) -> bool:
 def _print_next(scenario: Scenario) -> None:
     run, program = short(scenario.run_id or ""), program_name()
     click.echo(f"\nThe code: {short_path(Path(order_app_source.__file__))}\nTry next:")
-    click.echo(f"  export HOLDFAST_STORE={shlex.quote(scenario.url)}")
     rows = [
         (f"{program} show {run}", "the run and its recorded steps"),
         (f"{program} trail {run}", "everything that happened to the run"),
         (f"{program} rewind {run} pack", "forget the step pack and all later ones"),
         (f"{program} dev holdfast.cli.demo.app:app", "a worker: watch it execute pack again"),
     ]
+    _print_commands(scenario.url, rows)
+    click.echo(f"The files are in {scenario.folder}; you may remove that folder.")
+
+
+def _print_commands(url: str, rows: list[tuple[str, str]]) -> None:
+    click.echo(f"  export HOLDFAST_STORE={shlex.quote(url)}")
     width = max(len(command) for command, _ in rows)
     for command, meaning in rows:
         click.echo(f"  {command:<{width}}  {click.style(meaning, dim=True)}")
-    click.echo(f"The files are in {scenario.folder}; you may remove that folder.")

@@ -9,13 +9,16 @@ from typing import Any, NamedTuple
 import click
 
 from holdfast.cli import session
-from holdfast.cli.clients import Client
+from holdfast.cli.clients import Client, everyone, is_api
 from holdfast.cli.options import json_option, store_option
 from holdfast.cli.terminal import print_facts, print_json, table
 from holdfast.contract import RATES_MAX
+from holdfast.contract.extras import HasDurability
 from holdfast.engine.app.client import StoreClient
 from holdfast.engine.app.tenants import bound_client
-from holdfast.records import ANY, Rate, instant, moment
+from holdfast.lifecycle import Status
+from holdfast.records import ANY, Rate, RunFilter, Scope, instant, moment
+from holdfast.sealing import Sealed
 from holdfast.shown.counts import (
     BacklogData,
     CountsData,
@@ -35,13 +38,17 @@ from holdfast.shown.stats import (
     type_rows,
 )
 from holdfast.shown.text import counted
+from holdfast.transfer.places import goes_to, is_away
 
 TYPES_SHOWN = 30
+NEWEST = 100  # cancelled runs that are looked at: those that have moved to another store count as such
 PAGES_MAX = 60  # answers of `rates` that are read: one for each minute of the hour, if there are many types
 
 
 class Overview(NamedTuple):
-    """All numbers of the command. workers, slots and outbox are of the whole store: None for one tenant."""
+    """All numbers of the command. workers, slots, outbox and durability are of the whole store: None for one
+    tenant.
+    """
 
     counts: CountsData
     scale: ScaleData
@@ -49,6 +56,8 @@ class Overview(NamedTuple):
     workers: int | None
     slots: int | None
     outbox: tuple[BacklogData, ...] | None
+    moved: str = ""  # how many cancelled runs have moved to another store
+    durability: str | None = None  # None: a store without a choice, over HTTP, or of one tenant
 
 
 @click.command()
@@ -87,11 +96,33 @@ async def _overview(client: Client, tenant: str | None) -> Overview:
         of = bound_client(client, tenant) if isinstance(client, StoreClient) else client.of(tenant)
     counts, scale = counts_data(await of.counts()), scale_data(await of.scale())
     hour = happened(await _last_hour(of, counts))
+    moved = await _moved(of, counts)
     if not whole:
-        return Overview(counts, scale, hour, None, None, None)
+        return Overview(counts, scale, hour, None, None, None, moved)
     workers, backlog = await client.workers(), await client.backlog()
     outbox = backlog_data(backlog, instant(counts.now))
-    return Overview(counts, scale, hour, len(workers), sum(one.slots for one in workers), outbox)
+    slots, durability = sum(one.slots for one in workers), await _durability(client)
+    return Overview(counts, scale, hour, len(workers), slots, outbox, moved, durability)
+
+
+async def _moved(client: Client, counts: CountsData) -> str:
+    """Return in words how many of the newest cancelled runs are at another store, or on their way: nobody has
+    cancelled them."""
+    if not counts.by_status.get(Status.CANCELLED):
+        return ""
+    if is_api(client) and Scope.RUNS_READ not in (await client.whoami()).scopes:
+        return ""  # the counts need less
+    where = RunFilter(statuses=(Status.CANCELLED,), tenant=everyone(client), values=False)
+    newest = await client.list(where, NEWEST)
+    moved = sum(is_away(run) and goes_to(run) is not None for run in newest)
+    return f"{moved:,} of the newest {counted(len(newest), 'cancelled run')}, to another store" * bool(moved)
+
+
+async def _durability(client: Client) -> str | None:
+    if not isinstance(client, StoreClient):
+        return None
+    store = client.store.inner if isinstance(client.store, Sealed) else client.store
+    return await store.durability() if isinstance(store, HasDurability) else None
 
 
 async def _last_hour(client: Client, counts: CountsData) -> list[Rate]:
@@ -115,15 +146,20 @@ def _document(seen: Overview) -> dict[str, Any]:
         "slots": seen.slots,
         "outbox": seen.outbox,
         "last_hour": seen.hour,
+        **({} if seen.durability is None else {"durability": seen.durability}),
     }
 
 
 def _print(seen: Overview, types: int) -> None:
     facts = [("runs", runs_words(seen.counts)), ("due", due_words(seen.scale))]
+    if seen.moved:
+        facts.insert(1, ("moved", seen.moved))
     if seen.workers is not None and seen.outbox is not None:
         facts.append(("slots", slots_words(seen.scale.leased, seen.workers, seen.slots or 0)))
         facts.append(("outbox", outbox_words(seen.outbox)))
     facts.append(("last hour", hour_words(seen.hour)))
+    if seen.durability is not None:
+        facts.append(("durability", seen.durability))
     print_facts(facts)
     rows = type_rows(seen.counts, seen.scale, seen.hour)
     if not rows or not types:
