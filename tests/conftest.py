@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import gc
 import logging
+import signal
 from unittest.mock import patch
 
 import pytest
 
 pytest_plugins = ["servers.plugin"]
+
+
+def pytest_configure():
+    """Take SIGINT as a terminal gives it.
+
+    A shell that starts a program in the background lets it ignore SIGINT, and so all processes of the tests.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

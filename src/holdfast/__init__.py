@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .version import VERSION
+
 if TYPE_CHECKING:
     from .backoff import Backoff
     from .client.client import Client
@@ -99,7 +101,7 @@ if TYPE_CHECKING:
     )
     from .sealing import Compress, Encrypt
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     # what you use to write workflows

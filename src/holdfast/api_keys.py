@@ -37,6 +37,11 @@ def make_signing_key() -> bytes:
     return secrets.token_bytes(SIGNING_BYTES)
 
 
+def make_session_id() -> str:
+    """Make a new random id of a session of the pages."""
+    return secrets.token_urlsafe(32)
+
+
 def is_id(text: str) -> bool:
     """Return True when the text has the form of an id."""
     return len(text) == ID_LENGTH and set(_ID).issuperset(text)
@@ -58,16 +63,12 @@ def secret_hash(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
-def matches(key: ApiKey | None, secret: str, now: datetime) -> bool:
-    """Return True when the key is live and the secret is its present one, or its old one in the overlap.
-
-    The same work is done for every secret, whether it is right, wrong or of no key: times say nothing.
-    """
-    return matches_hash(key, secret_hash(secret), now)
-
-
 def matches_hash(key: ApiKey | None, found: str, now: datetime) -> bool:
-    """Return the same for the hash of a secret."""
+    """Return True when the key is live and `found` is the hash of its present secret, or of its old one in
+    the overlap.
+
+    The same work is done for every hash, whether it is right, wrong or of no key: times say nothing.
+    """
     present, old = (_NONE, _NONE) if key is None else (key.secret_hash or _NONE, key.old_secret_hash or _NONE)
     is_present, is_old = hmac.compare_digest(found, present), hmac.compare_digest(found, old)
     if key is None:

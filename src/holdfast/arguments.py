@@ -29,8 +29,6 @@ LEASE_MIN_SECONDS, LEASE_MAX_SECONDS = 0.5, 86_400.0
 TOPIC_MAX = 512
 NAME_MAX = 255
 TENANT_BYTES = 512  # a tenant and the longest topic are together in an index entry of at most 2,700 bytes
-# above TOPIC_MAX, for a topic is part of keys; an index entry of Postgres has at most 2,700 bytes
-KEY_MAX = 640
 ALL_TENANTS = "*"  # all tenants, where an operator asks through the HTTP API: no tenant has this name
 TEXT_MAX = 10_000
 COST_MAX = 1_000_000_000  # for a step and for a budget: sums stay far below the limit of a store's integers
@@ -39,14 +37,14 @@ SEPARATOR = "\x1f"  # stands between tenant and key in the stores
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
 _VERSION = re.compile(r"v[0-9]+")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL, and surrogates that stand alone
 _TYPE = re.compile(_NAME.pattern + r"\.v[1-9][0-9]*")
-
-
-# -- numbers ---------------------------------------------------------------------------------------
 
 
 def is_whole(value: object, least: int, most: int) -> bool:
     """Return True for a whole number in that range. True and 1.0 are not whole numbers."""
+    if type(value) is int:
+        return least <= value <= most
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
@@ -107,9 +105,6 @@ def _number(value: Any) -> float | None:
     except (OverflowError, ValueError):
         return None
     return None if math.isnan(number) else number
-
-
-# -- durations and times ---------------------------------------------------------------------------
 
 
 def to_seconds(value: Seconds, what: str = "") -> float:
@@ -199,9 +194,6 @@ def check_instant(what: str, at: Any) -> Instant:
     return int(at)
 
 
-# -- names and text --------------------------------------------------------------------------------
-
-
 def check_type(type_: Any) -> str:
     """Check a workflow type: domain.action.vN, at most 255 characters."""
     said = exact_text(type_)
@@ -259,9 +251,14 @@ def check_patterns(patterns: Any) -> tuple[str, ...]:
 
 def _pattern(pattern: Any) -> str:
     said = check_name("pattern", pattern)
-    if "%" in said[:-1]:
-        raise UsageError(f"pattern {clipped(said)}: % is allowed only at the end, as in 'billing.%'")
+    check_percent("pattern", said)
     return said
+
+
+def check_percent(what: str, text: str) -> None:
+    """Refuse a pattern with `%` before its end: it would match nothing."""
+    if "%" in text[:-1]:
+        raise UsageError(f"{what} {clipped(text)}: % is allowed only at the end, as in 'billing.%'")
 
 
 def check_list(what: str, values: Any) -> list[Any]:
@@ -279,15 +276,17 @@ def check_names(what: str, names: Any) -> tuple[str, ...]:
 def check_topic(topic: Any) -> str:
     """Check a topic: 1 to 512 characters, without NUL."""
     said = _text("topic", topic)
-    if not said or len(said) > TOPIC_MAX or not _storable(said):
+    if not said or len(said) > TOPIC_MAX or not is_storable(said):
         raise UsageError(f"topic {said[:40]!r}: 1 to {TOPIC_MAX} characters of text, without NUL")
     return said
 
 
 def check_name(what: str, name: Any) -> str:
     """Check a key, tenant, worker or event id: 1 to 255 characters, without NUL or U+001F."""
+    if type(name) is str and name.isascii() and name.isprintable() and 0 < len(name) <= NAME_MAX:
+        return name  # almost every name: no control character can be in it
     said = _text(what, name)
-    if not said or len(said) > NAME_MAX or SEPARATOR in said or not _storable(said):
+    if not said or len(said) > NAME_MAX or SEPARATOR in said or not is_storable(said):
         raise UsageError(f"{what} {said[:40]!r}: 1 to {NAME_MAX} characters of text, without NUL or U+001F")
     return said
 
@@ -297,7 +296,7 @@ def check_tenant(tenant: Any) -> str:
     said = check_name("tenant", tenant)
     if said == ALL_TENANTS:
         raise UsageError("tenant '*' means all tenants where an operator asks: use another name")
-    if len(said.encode()) > TENANT_BYTES:
+    if not said.isascii() and len(said.encode()) > TENANT_BYTES:
         raise UsageError(f"tenant {said[:40]!r}: give a name of at most {TENANT_BYTES} bytes in UTF-8")
     return said
 
@@ -305,7 +304,7 @@ def check_tenant(tenant: Any) -> str:
 def check_text(what: str, text: Any, most: int = TEXT_MAX) -> str:
     """Check free text of a person, which may be empty: text that every store can keep."""
     said = _text(what, text)
-    if len(said) > most or not _storable(said):
+    if len(said) > most or not is_storable(said):
         raise UsageError(f"{what} {clipped(said)}: text of at most {most:,} characters, without NUL")
     return said
 
@@ -318,26 +317,6 @@ def check_sought(**sought: Any) -> list[Any]:
 def check_by(by: Any) -> str:
     """Check the name of the actor, for the trail; it may be empty."""
     return check_text("by", by)
-
-
-def check_key(key: Any) -> str:
-    """Check a step's name or key: text that every store can keep and search for."""
-    said = exact_text(key)
-    if not isinstance(said, str) or not said or len(said) > KEY_MAX or not _storable(said):
-        raise UsageError(
-            f"{clipped(key)} is not a step's name or key: give text of 1 to {KEY_MAX} characters, without NUL"
-        )
-    return said
-
-
-def check_step_name(name: Any) -> str:
-    """Check the name of a plan's task, which people read in lists."""
-    said = check_key(name)
-    if not said.strip():
-        raise UsageError(
-            f"{clipped(name)} is not a name for a plan's step: give text with visible characters"
-        )
-    return said
 
 
 def exact_text(value: Any) -> Any:
@@ -361,12 +340,9 @@ def _which(value: Any) -> str:
     return "" if known else f" is {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
-def _storable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in text
+def is_storable(text: str) -> bool:
+    """Return True for text that every store can keep."""
+    return _UNSTORABLE.search(text) is None
 
 
 def check_labels(labels: Any) -> dict[str, str]:

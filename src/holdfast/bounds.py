@@ -40,7 +40,8 @@ def sent_bytes(text: str | None) -> int:
     """Return the size of a JSON text as a string inside another JSON text."""
     if text is None:
         return 0
-    return text_bytes(text) + text.count('"') + text.count("\\")
+    size = len(text) if text.isascii() else text_bytes(text)
+    return size + text.count('"') + text.count("\\")
 
 
 def page(items: Iterable[T], size: Callable[[T], int], limit: int, budget: int | None = None) -> list[T]:

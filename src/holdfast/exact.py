@@ -19,15 +19,22 @@ from holdfast import lifecycle, records
 from holdfast.clipped import clipped
 from holdfast.decoding import fault
 from holdfast.errors import UsageError
+from holdfast.records import transfer
 
-_WORDS = (*vars(lifecycle).values(), *vars(records).values(), *vars(records.moves).values())
+_WORDS = (
+    *vars(lifecycle).values(),
+    *vars(records).values(),
+    *vars(records.moves).values(),
+    *vars(transfer).values(),
+)
 _OURS = [one for one in _WORDS if isinstance(one, type) and issubclass(one, Enum)]
 _RECORDS = frozenset(one for one in _WORDS if isinstance(one, type) and issubclass(one, msgspec.Struct))
 EXACT = frozenset({str, int, float, bool, bytes, NoneType, UUID, datetime, tuple, list, dict, *_OURS})
 _FINE = EXACT | _RECORDS  # the fields of a record inside a record are checked separately
 _TEXT, _JSON = {"str", "Tenant"}, {"Json"}  # words in the annotation of a field
 
-CheckedFields = tuple[list[tuple[int, str, bool]], list[tuple[int, str]]]
+# The fields of a record that hold text: JSON, and plain text; and the fields that hold tuples.
+CheckedFields = tuple[list[tuple[int, str]], list[tuple[int, str]], list[tuple[int, str]]]
 _CHECKED_FIELDS: dict[Any, CheckedFields] = {}  # by class of record
 
 
@@ -53,7 +60,7 @@ def check_argument(what: str, value: Any) -> None:
 def check_fields(record: Any) -> None:
     """Check all fields of a record, and the texts in its tuples."""
     values = msgspec.structs.astuple(record)
-    texts, tuples = _CHECKED_FIELDS.get(type(record)) or _checked_fields(type(record))
+    texts, json_texts, tuples = _CHECKED_FIELDS.get(type(record)) or _checked_fields(type(record))
     if not _FINE.issuperset(map(type, values)):
         for name, value in zip(record.__struct_fields__, values, strict=True):
             if type(value) is not str:
@@ -63,26 +70,27 @@ def check_fields(record: Any) -> None:
         if value and type(value) is tuple and not _RECORDS.issuperset(map(type, value)):
             for one in value:
                 check_exact(name, one)
-    for place, name, is_json in texts:
-        value = values[place]
-        if type(value) is str:
-            if is_json:
-                check_json(name, value)
-            else:
-                check_storable(name, value)
+    _check_texts([(name, value) for place, name in texts if type(value := values[place]) is str])
+    for place, name in json_texts:
+        if type(value := values[place]) is str:
+            check_json(name, value)
+
+
+def _check_texts(texts: list[tuple[str, str]]) -> None:
+    """Check texts, by name. Almost all are plain words: then one look at all of them is enough."""
+    said = "".join([text for _, text in texts])
+    if not (said.isascii() and said.isprintable()):
+        for name, text in texts:
+            check_storable(name, text)
 
 
 def _checked_fields(kind: Any) -> CheckedFields:
-    """Return the fields of a record that hold text (position, name, whether it is JSON), and the fields that
-    hold tuples.
-    """
+    """Return the fields of a record that hold text, JSON and tuples: their positions and names."""
     said = {name: set(text.split(" | ")) for name, text in kind.__annotations__.items()}
     fields = list(enumerate(kind.__struct_fields__))
-    texts = [
-        (place, name, bool(said[name] & _JSON)) for place, name in fields if said[name] & (_TEXT | _JSON)
-    ]
     _CHECKED_FIELDS[kind] = (
-        texts,
+        [(place, name) for place, name in fields if said[name] & _TEXT and not said[name] & _JSON],
+        [(place, name) for place, name in fields if said[name] & _JSON],
         [(place, name) for place, name in fields if "tuple[" in kind.__annotations__[name]],
     )
     return _CHECKED_FIELDS[kind]
@@ -99,7 +107,7 @@ def check_nested(record: Any) -> None:
 
 def check_storable(what: str, text: str) -> None:
     """Check that a text has no NUL and no half of a surrogate pair: Postgres accepts neither."""
-    if not _is_storable(text):
+    if not (text.isascii() and text.isprintable()) and not _is_storable(text):
         said = "give text without NUL and without half of a surrogate pair; stores cannot keep these"
         raise UsageError(f"{what} {clipped(text)}: {said}")
 

@@ -44,7 +44,8 @@ class _Repeated(Exception):
 def repeated_key(text: bytes | str) -> str | None:
     """Return the first key that occurs twice in one object of a JSON text; None when there is none."""
     try:
-        _UNIQUE_KEYS.decode(text if isinstance(text, str) else text.decode("utf-8", "surrogatepass"))
+        said = text if isinstance(text, str) else text.decode("utf-8", "surrogatepass")
+        _UNIQUE_KEYS.raw_decode(said.lstrip(" \t\r\n"))
     except _Repeated as found:
         return str(found)
     except (ValueError, RecursionError):
@@ -53,10 +54,9 @@ def repeated_key(text: bytes | str) -> str | None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> None:
-    keys = [key for key, _ in pairs]
-    if len(set(keys)) < len(keys):
+    if len(dict(pairs)) < len(pairs):
         seen: set[str] = set()
-        raise _Repeated(next(key for key in keys if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
+        raise _Repeated(next(key for key, _ in pairs if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
 
 
 # Numbers stay text: an integer with thousands of digits would raise ValueError.

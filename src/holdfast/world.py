@@ -152,7 +152,7 @@ class RealWorld:
         return random.Random(seed)
 
     def uuid7(self) -> UUID:
-        return uuid7(time.time_ns(), secrets.randbits(62))
+        return uuid7(time.time_ns(), int.from_bytes(os.urandom(8)))
 
     def place(self) -> str:
         return f"{socket.gethostname().split('.')[0]}:{os.getpid()}:{self._suffix}"

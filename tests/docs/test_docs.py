@@ -112,3 +112,9 @@ def _headings(page: Path) -> set[str]:
     """Return the anchors of the headings of a page."""
     titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_nobody_is_told_to_install_holdfast_by_its_name():
+    """On PyPI the name belongs to another project."""
+    code = (path.read_text("utf-8") for path in (pages.ROOT / "src").rglob("*.py"))
+    assert re.findall(r"pip install [^\n`]*\bholdfast\[[^\n]*", "\n".join([DOCS, *code])) == []

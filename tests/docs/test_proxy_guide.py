@@ -6,14 +6,10 @@ import re
 import socket
 import ssl
 import urllib.request
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives import serialization
 
 from holdfast.cli.main import cli
 from holdfast.http.api.runs import WAIT_MAX_SECONDS
@@ -24,6 +20,7 @@ from holdfast.http.streams import COMMENT_SECONDS
 from holdfast.http.streams import HEADERS as STREAM_HEADERS
 from servers.plugin import need
 from tests.docs import pages, shell
+from tests.http.certificates import certificate
 
 PAGE = pages.ROOT / "docs" / "guide" / "proxy.md"
 TEXT = PAGE.read_text("utf-8")
@@ -70,25 +67,7 @@ def test_wrong_options_are_one_line(options, words, tmp_path, monkeypatch):
 
 
 def _write_certificate(folder):
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "chain.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "key.pem").write_bytes(pem)
+    key, _ = certificate(folder)
     locked = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

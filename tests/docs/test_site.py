@@ -166,5 +166,7 @@ def _index() -> str:
 
 def _file(page: str) -> Path:
     """Return the file that a page of the site shows."""
+    if page.startswith("source/"):  # a page of a file outside of docs/
+        return pages.ROOT / page.removeprefix("source/").removesuffix(".md")
     path = next((path for path, moved in links.MOVED.items() if moved == page), f"docs/{page}")
     return pages.ROOT / path

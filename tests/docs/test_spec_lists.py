@@ -8,7 +8,7 @@ from itertools import chain
 
 import pytest
 
-from holdfast import arguments, bounds, cron
+from holdfast import arguments, bounds, cron, step_keys
 from holdfast.cli.main import COMMANDS
 from tests.docs import pages
 
@@ -66,6 +66,7 @@ def test_the_documented_limits_match_the_code():
     assert bounds.VALUE_BYTES == 4 * 2**20
     assert (
         f"4 MiB a value, {bounds.DEPTH_MAX} levels, {arguments.TOPIC_MAX} characters a topic, "
-        f"{arguments.NAME_MAX} a name, a type or an idempotency key, {arguments.KEY_MAX} the key of a step"
+        f"{arguments.NAME_MAX} a name, a type or an idempotency key, "
+        f"{step_keys.STEP_NAME_MAX} the name of a step, {step_keys.KEY_MAX} its key"
     ) in page
     assert f"A cron expression has at most {cron.TEXT_MAX} characters" in page

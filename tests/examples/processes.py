@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import holdfast as hf
 from tests.docs import pages
 
@@ -81,6 +83,15 @@ class Processes:
         for one in self._running:
             one.send_signal(signal.SIGKILL)
             one.wait()
+
+
+def store_url(request: pytest.FixtureRequest, folder: Path) -> str:
+    """Return the URL of a new store, of the kind that the parameter of a fixture names."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_database").url)
+    if request.param == "redis":
+        return str(request.getfixturevalue("redis_url"))
+    return f"sqlite:///{folder}/holdfast.db"
 
 
 def free_port() -> int:

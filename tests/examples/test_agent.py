@@ -8,15 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.examples.processes import Processes
+from tests.examples.processes import Processes, store_url
+from tests.laws.effort import longer
 
 AGENT = "support.agent.v1"
 TURNS = 30
 
 
-@pytest.fixture
-def agent(tmp_path) -> Iterator[Processes]:
-    processes = Processes("agent", tmp_path, f"sqlite:///{tmp_path}/agent.db", AGENT_PACE="0.05")
+@pytest.fixture(params=["sqlite", *longer("redis")])
+def agent(request, tmp_path) -> Iterator[Processes]:
+    processes = Processes("agent", tmp_path, store_url(request, tmp_path), AGENT_PACE="0.05")
     yield processes
     processes.stop()
 

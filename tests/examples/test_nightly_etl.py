@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 import holdfast as hf
-from tests.examples.processes import Processes
+from tests.examples.processes import Processes, store_url
 from tests.laws.effort import longer
 
 SHOPS = 500
@@ -17,13 +17,11 @@ AT_ONCE = 50
 GIVEN_UP = {"succeeded", "lease_expired", "released", "retried", "failed"}  # the lease is over
 
 
-@pytest.fixture(params=["sqlite", *longer("postgres")])
+@pytest.fixture(params=["sqlite", *longer("postgres", "redis")])
 def etl(request, tmp_path) -> Iterator[Processes]:
-    if request.param == "postgres":
-        store = request.getfixturevalue("postgres_database").url
-    else:
-        store = f"sqlite:///{tmp_path}/etl.db"
-    processes = Processes("nightly_etl", tmp_path, store, ETL_SHOPS=str(SHOPS), ETL_PACE="0.2")
+    processes = Processes(
+        "nightly_etl", tmp_path, store_url(request, tmp_path), ETL_SHOPS=str(SHOPS), ETL_PACE="0.2"
+    )
     yield processes
     processes.stop()
 

@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from standardwebhooks import Webhook
 
-from tests.examples.processes import Processes, free_port, http
+from tests.examples.processes import Processes, free_port, http, store_url
+from tests.laws.effort import longer
 
 SECRET = "whsec_" + base64.b64encode(b"a secret for tests, 32 bytes...!").decode()
 
@@ -37,12 +38,12 @@ def warehouse() -> Iterator[tuple[str, list[dict]]]:
     server.server_close()
 
 
-@pytest.fixture
-def service(tmp_path, postgres_database, warehouse) -> Iterator[Processes]:
+@pytest.fixture(params=["postgres", *longer("redis")])
+def service(request, tmp_path, warehouse) -> Iterator[Processes]:
     processes = Processes(
         "order_service",
         tmp_path,
-        postgres_database.url,
+        store_url(request, tmp_path),
         WAREHOUSE_URL=warehouse[0],
         WAREHOUSE_SECRET=SECRET,
     )

@@ -28,6 +28,7 @@ from holdfast.records import (
     TrailEntry,
     moment,
 )
+from holdfast.records.shown import outline
 from holdfast.testing.contract.driver import Clock, StoreDriver
 from holdfast.testing.contract.replay import replayed
 
@@ -130,7 +131,9 @@ def _observed(driver: StoreDriver, runs: list[Any], types: tuple[str, ...]) -> d
         "undelivered": stats.undelivered,
         "unclaimable": stats.unclaimable,
     }
-    there = {run.id: run for run in driver.run(driver.store.list(RunFilter(tenant=ANY, deleted=True)))}
+    everything = RunFilter(tenant=ANY, deleted=True)
+    there = {run.id: run for run in driver.run(driver.store.list(everything))}
+    assert [*driver.run(driver.store.outlines(everything, len(there)))] == [*map(outline, there.values())]
     seen["hidden"] = {run for run in runs if driver.get(run) is None}
     for run in runs:
         seen[f"run {run}"] = _run(there[run])

@@ -191,7 +191,23 @@ class OnPostgres(LimitsAgree):
         self.set_bounds(1000, 63)
 
 
-OnSqlite.TestCase.settings = often(50, 20)
+class OnRedis(LimitsAgree):
+    """Memory is the reference; Redis does the same."""
+
+    def other(self, clock):
+        from servers.redis_store import make
+
+        return make(clock)
+
+    def set_bounds(self, patience, few):
+        """Do nothing: the store has no such bounds."""
+
+    def calm(self):
+        """Do nothing."""
+
+
+OnSqlite.TestCase.settings = often(25, 20)
+OnRedis.TestCase.settings = often(6, 20)
 OnPostgres.TestCase.settings = often(6, 20)
 
 
@@ -207,3 +223,10 @@ class TestLimitsAgree(OnSqlite.TestCase):
 @pytest.mark.timeout(0 if LONG else 600)
 class TestLimitsAgreeOnPostgres(OnPostgres.TestCase):
     """Postgres on a server."""
+
+
+@pytest.mark.spec("MOVE-4", "LIMIT-1", "LIMIT-2", "LIMIT-3", "REG-2")
+@pytest.mark.slow
+@pytest.mark.timeout(0 if LONG else 600)
+class TestLimitsAgreeOnRedis(OnRedis.TestCase):
+    """Redis or Valkey on a server."""

@@ -161,11 +161,26 @@ class OnPostgres(OutboxesAgree):
         return make(clock, None)
 
 
+class OnRedis(OutboxesAgree):
+    """Redis: many writers."""
+
+    def other(self, clock):
+        from servers.redis_store import make
+
+        return make(clock)
+
+
 TestOutboxesAgree = OnSqlite.TestCase
-TestOutboxesAgree.settings = often(30, 15)
+TestOutboxesAgree.settings = often(15, 15)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0 if LONG else 300)
 class TestOutboxesAgreeOnPostgres(OnPostgres.TestCase):
+    settings = often(8, 15)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0 if LONG else 300)
+class TestOutboxesAgreeOnRedis(OnRedis.TestCase):
     settings = often(8, 15)

@@ -16,7 +16,7 @@ class PostgresAgrees(StoresAgree):
         return make(clock)
 
 
-PostgresAgrees.TestCase.settings = often(6, 30)
+PostgresAgrees.TestCase.settings = often(5, 30)
 
 
 @pytest.mark.spec("MOVE-4", "MOVE-5", "MOVE-7")

@@ -384,7 +384,7 @@ class StoresAgree(Plans, ApiKeys, RuleBasedStateMachine):
             self.pair.clock.now = chore_at - pick(0, 0, 1)
 
 
-StoresAgree.TestCase.settings = often(50, 30)
+StoresAgree.TestCase.settings = often(25, 30)
 
 
 @pytest.mark.spec("MOVE-4", "MOVE-5", "MOVE-7", "STORE-4")

@@ -27,7 +27,7 @@ ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 KEY = bytes(range(32))
 
 
-@pytest.fixture(params=["memory", "sealed", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sealed", "sqlite", "postgres", "redis"])
 def apps(request, tmp_path):
     """Return two apps on new stores, the first one with a codec if asked."""
     codec = {"codec": hf.Encrypt({"k1": KEY})} if request.param == "sealed" else {}
@@ -365,6 +365,8 @@ def test_a_scoped_app_follows_its_app_to_another_store():
 
 OPERATORS = {
     "purge", "recount", "doctor", "stats", "workers", "unserved", "backlog", "now", "rotate_signing_key",
+    "export", "import_", "move", "preview_move", "undo_move",
+    "confirm_export", "release_import", "undo_export",
     "limit", "unlimit", "limits", "pause_key", "resume_key",
     "register", "unregister", "definitions", "registry", "webhook", "webhooks", "remove_webhook",
     "publish", "worker", "work", "run", "close",

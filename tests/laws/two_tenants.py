@@ -45,6 +45,11 @@ def two_stores(kind, request, folder):
 
         url = request.getfixturevalue("postgres_database").url
         return [PostgresStore(f"{url}{'&' if '?' in url else '?'}schema={name}") for name in ("full", "bare")]
+    if kind == "redis":
+        from holdfast.stores.redis import RedisStore
+
+        url = request.getfixturevalue("redis_url")
+        return [RedisStore(url.replace("prefix=", f"prefix={name}-")) for name in ("full", "bare")]
     if kind == "sqlite":
         return [SqliteStore(str(folder / f"{name}.db")) for name in ("full", "bare")]
     return [MemoryStore(), MemoryStore()]

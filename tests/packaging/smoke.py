@@ -26,6 +26,7 @@ BROUGHT = {
     "metrics": "prometheus_client",
     "otel": "opentelemetry",
     "postgres": "asyncpg",
+    "redis": "redis",
     "uvloop": "uvloop",
 }
 
@@ -152,6 +153,13 @@ def check_postgres() -> None:
     assert "pip install" not in refused, refused
 
 
+def check_redis() -> None:
+    """The scripts are in the package, and the driver is there, so that only the server is missing."""
+    assert "redis.call" in program("redis", "producer")
+    refused = program("--store", "redis://127.0.0.1:1/0", "ls", code=3)
+    assert "pip install" not in refused, refused
+
+
 def check_metrics() -> None:
     """The metrics can be added to a registry of prometheus_client."""
     from prometheus_client import CollectorRegistry, generate_latest
@@ -228,6 +236,7 @@ def main(name: str) -> None:
         "metrics": check_metrics,
         "otel": check_otel,
         "postgres": check_postgres,
+        "redis": check_redis,
         "uvloop": check_uvloop,
         "pytest": check_pytest,
     }

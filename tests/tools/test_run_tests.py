@@ -22,14 +22,14 @@ def unexpected() -> list[int]:
 
 class TestArguments:
     def test_alone_it_runs_everything_on_two_cores(self):
-        assert runs([], unexpected) == [Run(("-n", "2"))]
+        assert runs([], unexpected) == [Run(("-n", "3"))]
 
     def test_other_arguments_go_to_pytest_as_they_are(self):
         assert runs(["-k", "lease", "tests/engine"], unexpected) == [Run(("-k", "lease", "tests/engine"))]
 
     def test_quick_leaves_out_slow_tests_and_servers(self):
         [quick] = runs(["--quick"], unexpected)
-        assert quick.arguments[:5] == ("-n", "2", "-m", "not slow", "--no-postgres")
+        assert quick.arguments[:5] == ("-n", "3", "-m", "not slow", "--no-postgres")
         assert "--ignore=tests/stores/postgres" in quick.arguments
         assert quick.env == {}
 
@@ -40,10 +40,18 @@ class TestArguments:
 
     def test_all_runs_the_long_forms_and_then_each_other_postgres_version(self):
         first, *more = runs(["--all"], lambda: [16, 18])
-        assert first.arguments == ("-n", "2")
+        assert first.arguments == ("-n", "3")
         assert first.env == COMPLETE
         assert [run.arguments for run in more] == [
-            ("-n", "2", f"--postgres-version={version}", "tests/stores/postgres") for version in (16, 18)
+            ("-n", "3", f"--postgres-version={version}", "tests/stores/postgres") for version in (16, 18)
+        ]
+        assert all("HOLDFAST_LAWS" not in run.env and run.env["CI"] == "1" for run in more)
+
+    def test_all_runs_the_whole_contract_of_redis_on_each_other_server_single_and_in_a_cluster(self):
+        _, *more = runs(["--all"], none, lambda: ["valkey-9.1", "redis-6.2"])
+        assert [run.arguments for run in more] == [
+            ("-n", "3", f"--redis-server={server}", "--redis-cluster", "tests/stores/redis")
+            for server in ("valkey-9.1", "redis-6.2")
         ]
         assert all("HOLDFAST_LAWS" not in run.env and run.env["CI"] == "1" for run in more)
 

@@ -121,6 +121,7 @@ def test_a_sabotage_of_functions_without_a_guard_to_remove_raises(admin):
 
 
 @pytest.mark.spec("LEASE-4", "MOVE-2")
+@only_long  # `./hf verify --short` has it
 def test_workers_on_postgres_are_killed_and_every_run_ends_well(server):
     """No recorded step is done again, with real processes."""
     report = asyncio.run(kill9(runs=12, kills=4, seed=1, store="postgres"))

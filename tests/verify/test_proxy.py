@@ -19,8 +19,8 @@ from holdfast.world import RealWorld
 from verify.crashpoints.crashpoints import SCENARIOS, stores
 from verify.crashpoints.simulation import ScenarioPlay
 from verify.environment.ledger import Entry
-from verify.postgres_outages.commit_cut import refused_though_committed
-from verify.postgres_outages.proxy import Cutter, Messages, SessionState, proxy
+from verify.outages.lost_answers import Cutter, refused_though_committed
+from verify.postgres_outages.proxy import WRITES, Messages, SessionState, proxy
 
 
 def message(letter, body):
@@ -61,7 +61,7 @@ def test_an_answer_is_whole_when_the_server_is_ready_again():
 
 
 def test_only_writes_are_cut_and_only_so_many():
-    cutter = Cutter(2, 1.0, random.Random(1))
+    cutter = Cutter(2, 1.0, random.Random(1), verbs=WRITES)
     assert not cutter.wants("claim")
     assert not cutter.wants("")
     closed = []
@@ -79,7 +79,7 @@ def test_a_start_whose_answer_is_lost_has_happened(postgres_database, tmp_path, 
     """
 
     async def scenario():
-        cutter = Cutter(1, 1.0, random.Random(1), (closes,))
+        cutter = Cutter(1, 1.0, random.Random(1), (closes,), WRITES)
         new = NewRun(id=RealWorld().uuid7(), type="shop.lost.v1", key="k")
         async with proxy(postgres_database.dsn, tmp_path, cutter) as dsn:
             store = PostgresStore(f"{dsn}&allow_fsync_off=1")

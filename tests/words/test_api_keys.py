@@ -46,27 +46,31 @@ def test_other_texts_are_no_keys(text):
     assert api_keys.parse(text) is None
 
 
+def matches(key, secret, now):
+    return api_keys.matches_hash(key, api_keys.secret_hash(secret), now)
+
+
 @pytest.mark.spec("TEN-1")
 def test_only_the_secret_of_a_live_key_matches():
-    assert api_keys.matches(KEY, SECRET, NOW)
-    assert not api_keys.matches(KEY, OLD, NOW)
-    assert not api_keys.matches(None, SECRET, NOW)
-    assert not api_keys.matches(replace(KEY, secret_hash=""), "", NOW)
-    assert not api_keys.matches(replace(KEY, revoked_at=NOW), SECRET, NOW)
+    assert matches(KEY, SECRET, NOW)
+    assert not matches(KEY, OLD, NOW)
+    assert not matches(None, SECRET, NOW)
+    assert not matches(replace(KEY, secret_hash=""), "", NOW)
+    assert not matches(replace(KEY, revoked_at=NOW), SECRET, NOW)
     expiring = replace(KEY, expires_at=NOW)
-    assert api_keys.matches(expiring, SECRET, NOW - timedelta(microseconds=1))
-    assert not api_keys.matches(expiring, SECRET, NOW)
+    assert matches(expiring, SECRET, NOW - timedelta(microseconds=1))
+    assert not matches(expiring, SECRET, NOW)
 
 
 @pytest.mark.spec("TEN-1")
 def test_an_old_secret_matches_until_its_overlap_ends():
     rotated = replace(KEY, old_secret_hash=api_keys.secret_hash(OLD), old_secret_until=NOW)
     before = NOW - timedelta(microseconds=1)
-    assert api_keys.matches(rotated, OLD, before)
-    assert api_keys.matches(rotated, SECRET, before)
-    assert not api_keys.matches(rotated, OLD, NOW)
-    assert api_keys.matches(rotated, SECRET, NOW)
-    assert not api_keys.matches(replace(rotated, revoked_at=before), OLD, before)
+    assert matches(rotated, OLD, before)
+    assert matches(rotated, SECRET, before)
+    assert not matches(rotated, OLD, NOW)
+    assert matches(rotated, SECRET, NOW)
+    assert not matches(replace(rotated, revoked_at=before), OLD, before)
 
 
 @pytest.mark.spec("TEN-1")
@@ -79,5 +83,5 @@ def test_the_same_work_is_done_for_every_secret(monkeypatch):
     )
     for key in (None, KEY, replace(KEY, revoked_at=NOW)):
         for secret in (SECRET, OLD):
-            api_keys.matches(key, secret, NOW)
+            matches(key, secret, NOW)
     assert compared == [128] * 12

@@ -1,0 +1,3 @@
+"""The version of the library, for every layer."""
+
+VERSION = "0.1.0"
