@@ -9,14 +9,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from servers.private import ServerError
+
 from . import suite
 from .checks.report import Report, conclude
 from .crashpoints.crashpoints import REVEALED, SCENARIOS, crashpoints
-from .environment.stores import POSTGRES, SQLITE, choose_version
+from .environment.stores import POSTGRES, REDIS, SQLITE, choose_version
 from .hostile.hostile import hostile
 from .http_input.experiment import http
-from .large.largest import FULL, KINDS, SHORT, largest
+from .languages import commands as commands_of_languages
+from .large.largest import FULL, KINDS, ON_REDIS, SHORT, largest
 from .large.purging import purging
+from .postgres_outages.commands import commit_cut, pg_backend_kill, pg_kill, pg_outages
+from .redis_outages.commands import redis_client_kill, redis_cut, redis_failover, redis_kill, redis_tail
 from .sabotage import (
     BLIND_RESEND,
     CARELESS,
@@ -26,14 +31,17 @@ from .sabotage import (
     LATE_SYNC,
     LOST_PLACE,
     NO_FENCE,
+    OLD_EPOCH,
     RAW_TEXT,
     RENEW_ON_LOOP,
     TORN,
     UNASKED,
     UNBOUNDED,
-)
+    UNGUARDED,
+)  # fmt: skip
 from .scraped.scraped import scraped
 from .server_crashes.serve_kill import serve_kill
+from .transfer.moving import move
 from .worker_crashes.between import between
 from .worker_crashes.bulk import bulk
 from .worker_crashes.crashed import crashed
@@ -77,7 +85,7 @@ def _starve(args: argparse.Namespace) -> list[Report]:
 
 
 def _crashpoints(args: argparse.Namespace) -> list[Report]:
-    names = ("memory", SQLITE, POSTGRES) if args.store is None else (args.store,)
+    names = ("memory", SQLITE, POSTGRES, REDIS) if args.store is None else (args.store,)
     scenarios = [*SCENARIOS] if args.scenario is None else [args.scenario]
     return crashpoints(names, args.sabotage, args.seed, short=args.brief, scenarios=scenarios)
 
@@ -103,7 +111,8 @@ def _exactly(args: argparse.Namespace) -> list[Report]:
 
 def _largest(args: argparse.Namespace) -> list[Report]:
     kinds = tuple(args.kind or KINDS)
-    return [asyncio.run(largest(SHORT if args.brief else FULL, kinds, args.store, args.sabotage))]
+    brief = ON_REDIS if args.store == REDIS else SHORT
+    return [asyncio.run(largest(brief if args.brief else FULL, kinds, args.store, args.sabotage))]
 
 
 def _hostile(args: argparse.Namespace) -> list[Report]:
@@ -114,38 +123,9 @@ def _http(args: argparse.Namespace) -> list[Report]:
     return [asyncio.run(http(args.requests, args.seed, args.sabotage, slow=not args.brief))]
 
 
-# Database drivers are imported only by the commands that need them.
-
-
-def _pg_backend_kill(args: argparse.Namespace) -> list[Report]:
-    from .postgres_outages.pg_backend_kill import pg_backend_kill
-
-    return [asyncio.run(pg_backend_kill(args.seconds, args.every, args.sabotage, args.seed))]
-
-
-def _pg_kill(args: argparse.Namespace) -> list[Report]:
-    from .postgres_outages.pg_kill import pg_kill
-
-    return [asyncio.run(pg_kill(args.kills, args.sabotage, args.seed))]
-
-
-def _pg_outages(args: argparse.Namespace) -> list[Report]:
-    from .postgres_outages.pg_outages import Setting, pg_outages
-
-    setting = Setting(
-        outages=args.outages,
-        workers=args.workers,
-        lease=args.lease,
-        fsync=args.fsync == "on",
-        full_ledger=args.full_page_writes == "on",
-    )
-    return [asyncio.run(pg_outages(args.rounds, setting, args.seed))]
-
-
-def _commit_cut(args: argparse.Namespace) -> list[Report]:
-    from .postgres_outages.commit_cut import commit_cut
-
-    return [asyncio.run(commit_cut(args.cuts, args.sabotage, args.seed))]
+def _move(args: argparse.Namespace) -> list[Report]:
+    runs, kills = (120, 6) if args.brief else (args.runs, args.kills)
+    return [asyncio.run(move(runs, kills, args.seed))]
 
 
 def _sabotages(args: argparse.Namespace) -> list[Report]:
@@ -174,6 +154,14 @@ COMMANDS: dict[str, tuple[str, Command]] = {
     "serve-kill": (
         "SIGKILL to the server of the HTTP API under load: what it answered is there, streams miss nothing",
         _serve_kill,
+    ),
+    "languages": (
+        "workers in Go, TypeScript and Python share runs, and are killed, like the server between them",
+        commands_of_languages.languages,
+    ),
+    "registry-moves": (
+        "a type goes from one runtime to another while its runs are open: none is lost, none has two",
+        commands_of_languages.registry_moves,
     ),
     "scraped": (
         "a real Prometheus scrapes workers that are killed, and a server: its values are what happened",
@@ -206,16 +194,40 @@ COMMANDS: dict[str, tuple[str, Command]] = {
     ),
     "pg-backend-kill": (
         "the server ends a session of ours every 300 ms, also those that LISTEN: no lease, no hint is lost",
-        _pg_backend_kill,
+        pg_backend_kill,
     ),
-    "pg-kill": ("SIGKILL to the whole server under load: what it had answered is there afterwards", _pg_kill),
+    "pg-kill": ("SIGKILL to the whole server under load: what it had answered is there afterwards", pg_kill),
     "pg-outages": (
         "the server is stopped and killed in several ways under load: every run ends within a minute",
-        _pg_outages,
+        pg_outages,
     ),
     "commit-cut": (
         "a proxy lets commits through and keeps the answers: nothing is lost, nothing is done again",
-        _commit_cut,
+        commit_cut,
+    ),
+    "redis-client-kill": (
+        "the server closes a connection of ours every 300 ms, also those that SUBSCRIBE: no lease is lost",
+        redis_client_kill,
+    ),
+    "redis-cut": (
+        "a proxy lets scripts through and keeps the answers: nothing is lost, nothing is done again",
+        redis_cut,
+    ),
+    "redis-kill": (
+        "SIGKILL to a Redis server that syncs every write, under load: what it had answered is there",
+        redis_kill,
+    ),
+    "redis-tail": (
+        "SIGKILL to a Redis server that syncs every second, and the end of its log is lost: no run is stuck",
+        redis_tail,
+    ),
+    "redis-failover": (
+        "a replica that lacks the last writes takes over: no fence is given twice, all runs end",
+        redis_failover,
+    ),
+    "move": (
+        "runs of all kinds move through four stores beside workers, and the mover is killed: none runs twice",
+        _move,
     ),
     "sabotages": ("the same experiments with a bug switched in: each must be caught", _sabotages),
 }
@@ -231,7 +243,8 @@ def parser() -> argparse.ArgumentParser:
     form = top.add_mutually_exclusive_group()
     form.add_argument("--short", action="store_true", help="all of it, small: what CI runs")
     form.add_argument("--full", action="store_true", help="all of it, at full size")
-    top.add_argument("--no-postgres", action="store_true", help="only the experiments that need no server")
+    top.add_argument("--no-postgres", action="store_true", help="without the experiments on Postgres")
+    top.add_argument("--no-redis", action="store_true", help="without the experiments on Redis")
     _common(top)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS)
     made = {name: commands.add_parser(name, description=words) for name, (words, _) in COMMANDS.items()}
@@ -240,18 +253,25 @@ def parser() -> argparse.ArgumentParser:
     # No memory store here: its data are lost with its process, so another process could take over nothing.
     for name in (
         "kill9", "poison", "zombie", "between", "crashed", "bulk", "serve-kill", "scraped", "starve",
-        "exactly", "largest", "hostile",
+        "largest", "hostile", "languages", "registry-moves",
     ):  # fmt: skip
-        made[name].add_argument("--store", choices=[SQLITE, POSTGRES], default=SQLITE)
+        made[name].add_argument("--store", choices=[SQLITE, POSTGRES, REDIS], default=SQLITE)
+    # Redis has no transactions that users could share.
+    made["exactly"].add_argument("--store", choices=[SQLITE, POSTGRES], default=SQLITE)
     made["purging"].add_argument("--store", choices=[SQLITE], default=SQLITE)
     for name in ("pg-backend-kill", "pg-kill", "pg-outages", "commit-cut"):
         made[name].add_argument("--store", choices=[POSTGRES], default=POSTGRES)
-    made["crashpoints"].add_argument("--store", choices=["memory", SQLITE, POSTGRES], help="default: all")
+    for name in ("redis-client-kill", "redis-cut", "redis-kill", "redis-tail", "redis-failover"):
+        made[name].add_argument("--store", choices=[REDIS], default=REDIS)
+    made["crashpoints"].add_argument(
+        "--store", choices=["memory", SQLITE, POSTGRES, REDIS], help="default: all"
+    )
     made["crashpoints"].add_argument("--scenario", "--act", choices=[*SCENARIOS], help="default: all")
     made["crashpoints"].add_argument(
-        "--brief", action="store_true", help="spare calls that find nothing to do; on Postgres a sample"
+        "--brief", action="store_true", help="spare calls that find nothing to do; on a server a sample"
     )
     _sizes(made)
+    commands_of_languages.add_sizes(made)
     return top
 
 
@@ -308,8 +328,12 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     made["http"].add_argument(
         "--brief", action="store_true", help="do not wait for slow connections, as in CI"
     )
-    made["pg-backend-kill"].add_argument("--seconds", type=float, default=60.0)
-    made["pg-backend-kill"].add_argument("--every", type=float, default=0.3, help="seconds between kills")
+    made["move"].add_argument("--runs", type=int, default=1000)
+    made["move"].add_argument("--kills", type=int, default=20)
+    made["move"].add_argument("--brief", action="store_true", help="few runs and kills")
+    for name in ("pg-backend-kill", "redis-client-kill"):
+        made[name].add_argument("--seconds", type=float, default=60.0)
+        made[name].add_argument("--every", type=float, default=0.3, help="seconds between kills")
     made["pg-kill"].add_argument("--kills", type=int, default=3)
     made["pg-outages"].add_argument("--rounds", type=int, default=5)
     made["pg-outages"].add_argument("--outages", type=int, default=4, help="in each round")
@@ -317,12 +341,20 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     made["pg-outages"].add_argument("--lease", type=float, default=30.0, help="seconds")
     made["pg-outages"].add_argument("--fsync", choices=["on", "off"], default="off")
     made["pg-outages"].add_argument("--full-page-writes", choices=["on", "off"], default="on")
-    made["commit-cut"].add_argument("--cuts", type=int, default=100)
+    for name in ("commit-cut", "redis-cut"):
+        made[name].add_argument("--cuts", type=int, default=100)
+    made["redis-kill"].add_argument("--kills", type=int, default=10)
+    made["redis-tail"].add_argument("--cuts", type=int, default=10)
+    made["redis-failover"].add_argument("--failovers", type=int, default=6)
     bugs = {
-        "kill9": [HASTY],
+        "kill9": [HASTY, UNGUARDED],
         "pg-backend-kill": [DEAF],
         "pg-kill": [LATE_SYNC],
         "commit-cut": [BLIND_RESEND],
+        "redis-client-kill": [DEAF],
+        "redis-cut": [BLIND_RESEND],
+        "redis-kill": [LATE_SYNC],
+        "redis-failover": [OLD_EPOCH],
         "zombie": [NO_FENCE],
         "between": [UNASKED],
         "serve-kill": [EARLY_ANSWER, LOST_PLACE],
@@ -347,7 +379,9 @@ def main(argv: list[str]) -> int:
     print(f"seed {args.seed}", flush=True)
     choose_version(getattr(args, "postgres_version", None))
     if args.command is None:
-        reports = suite.everything(args.seed, short=args.short, postgres=not args.no_postgres)
+        reports = suite.everything(
+            args.seed, short=args.short, postgres=not args.no_postgres, redis=not args.no_redis
+        )
     else:
         reports = COMMANDS[args.command][1](args)
         for report in reports:
@@ -358,6 +392,9 @@ def main(argv: list[str]) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
+    except ServerError as error:
+        print(f"verify: {error}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         print("stopped; every process is gone", file=sys.stderr)
         sys.exit(130)

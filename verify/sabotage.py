@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from inspect import signature
 from typing import Any
@@ -21,6 +21,7 @@ from holdfast.lifecycle import Status
 from holdfast.records import ANY, Answer, Item, Parcel, RelayAsk, Relayed, Verdict
 from holdfast.records.moves import Checkpoint
 from holdfast.world import Pulse, RealWorld
+from verify.environment.stores import is_redis
 
 NO_FENCE, RENEW_ON_LOOP, BLIND_RESEND, TORN = "no-fence", "renew-on-loop", "blind-resend", "torn"
 SPLIT_START, FORGETFUL, OPTIMIST = "split-start", "forgetful", "optimist"
@@ -28,6 +29,7 @@ HASTY, DEAF, LATE_SYNC = "hasty", "deaf", "late-sync"
 RAW_TEXT, UNBOUNDED, UNASKED = "raw-text", "unbounded", "unasked"
 CARELESS = "careless"
 EARLY_ANSWER, LOST_PLACE = "early-answer", "lost-place"
+OLD_EPOCH, UNGUARDED = "old-epoch", "unguarded"
 
 SABOTAGES = {
     NO_FENCE: "the guard of every commit ignores the fence: any worker may write what another holds",
@@ -45,6 +47,8 @@ SABOTAGES = {
     CARELESS: "a wrong value in an HTTP request is an exception that nobody expects",
     EARLY_ANSWER: "the HTTP API answers a start before it is recorded",
     LOST_PLACE: "an event stream begins where it is now, whatever Last-Event-ID says",
+    OLD_EPOCH: "a claim on Redis goes on from the stored fence, also after a failover",
+    UNGUARDED: "a change on Redis is written, whatever others have changed since it was decided",
     RAW_TEXT: "the commands that list and show runs print stored text as it is",
 }
 
@@ -58,14 +62,22 @@ UNFENCED = (
     ("commit_advances", "r.fence = i.fence", "true"),
     ("commit_item", "r.fence <> item_fence", "false"),
 )
+# Scripts of Redis by sabotage: the script, a part of its text, and the text that replaces it.
+SCRIPTS = {
+    NO_FENCE: ("hold", "r[1] == item[1]", "true"),
+    OLD_EPOCH: ("claim", "math.max(tonumber(values[3]), epoch)", "tonumber(values[3])"),
+    UNGUARDED: ("save", "said[i + 1] = 0", "said[i + 1] = 1"),
+}
 
 
-def apply(name: str, world: RealWorld) -> RealWorld:
-    """Switch a bug in, in this process; return the world to use."""
+def apply(name: str, world: RealWorld, url: str = "") -> RealWorld:
+    """Switch a bug in, in this process; return the world to use. `url`: of the store."""
     if name == NO_FENCE:
         drop_fence()
+    if name in SCRIPTS and is_redis(url):
+        change_script(name)
     if name == DEAF:
-        go_deaf()
+        go_deaf(url)
     if name == UNASKED:
         ask_nobody()
     return LoopWorld() if name == RENEW_ON_LOOP else world
@@ -141,6 +153,36 @@ def unfence_at(url: str) -> None:
         unfence(connection)
 
 
+def change_script(name: str) -> None:
+    """Change a script of the Redis store, for the life of this process."""
+    from holdfast.stores.redis import scripts
+
+    changed, guard, otherwise = SCRIPTS[name]
+    real = scripts._read  # noqa: SLF001
+    if guard not in real(changed):
+        raise RuntimeError(f"{changed}.lua has no `{guard}` to take away: mend this sabotage")
+
+    def read(script: str) -> str:
+        return real(script).replace(guard, otherwise) if script == changed else real(script)
+
+    setattr(scripts, "_read", read)  # noqa: B010 - the same
+    scripts.script.cache_clear()
+
+
+@contextmanager
+def changed_script(name: str) -> Iterator[None]:
+    """Change a script of the Redis store, inside the block."""
+    from holdfast.stores.redis import scripts
+
+    with patch.object(scripts, "_read", scripts._read):  # noqa: SLF001
+        change_script(name)
+        try:
+            yield
+        finally:
+            scripts.script.cache_clear()
+    scripts.script.cache_clear()
+
+
 def ask_nobody() -> None:
     """Let no lease ever seem to be over."""
     from holdfast.engine.worker.lease_clock import LeaseClock
@@ -148,13 +190,17 @@ def ask_nobody() -> None:
     setattr(LeaseClock, "over", False)  # noqa: B010 - for the life of this process
 
 
-def go_deaf() -> None:
+def go_deaf(url: str) -> None:
     """Let a listener whose session was lost not listen again: only its polls are left."""
-    from holdfast.stores.postgres.errors import DRIVER
-    from holdfast.stores.postgres.sessions.listener import Listener
+    if is_redis(url):
+        from holdfast.stores.redis import errors
+        from holdfast.stores.redis.listener import Listener
+    else:
+        from holdfast.stores.postgres import errors  # type: ignore[no-redef]
+        from holdfast.stores.postgres.sessions.listener import Listener  # type: ignore[assignment]
 
     async def listen_once(listener: Any) -> None:
-        with suppress(*DRIVER):
+        with suppress(*errors.DRIVER):
             await listener._listen_once()  # noqa: SLF001
         await asyncio.Event().wait()
 
@@ -175,12 +221,14 @@ def forgetful() -> Iterator[None]:
     """Let all stores deliver what runs owe only after a commit, and not in a keeper's round."""
     from holdfast.stores.memory import MemoryStore
     from holdfast.stores.postgres import PostgresStore
+    from holdfast.stores.redis import RedisStore
     from holdfast.stores.sqlite import SqliteStore
 
     with (
         _not_in_a_round(MemoryStore, "_owed"),
         _not_in_a_round(SqliteStore, "_owed"),
         _not_in_a_round(PostgresStore, "_deliver"),
+        _not_in_a_round(RedisStore, "_owed"),
     ):
         yield
 
@@ -205,10 +253,16 @@ def _not_in_a_round(store: Any, part: str) -> Iterator[None]:
         yield
 
 
-def broken(name: str | None) -> AbstractContextManager[None]:
+@contextmanager
+def broken(name: str | None, store: str = "") -> Iterator[None]:
     """Switch a bug of the store itself in, inside the block."""
     stores = {NO_FENCE: unfenced, FORGETFUL: forgetful}
-    return stores[name]() if name in stores else nullcontext()
+    in_script = name is not None and name in SCRIPTS and is_redis(store)
+    with (
+        stores[name]() if name in stores else nullcontext(),
+        changed_script(name) if in_script and name is not None else nullcontext(),
+    ):
+        yield
 
 
 class LoopWorld(RealWorld):

@@ -28,6 +28,7 @@ class Evidence:
     entries: list[Entry] = field(default_factory=list)
     acked: list[UUID] = field(default_factory=list)
     miscounts: list[Miscount] = field(default_factory=list)
+    drift: list[str] = field(default_factory=list)  # sets of Redis that do not agree with the rows
     amounts: dict[str, Callable[[dict[str, Any]], dict[str, int]]] = field(default_factory=lambda: AMOUNTS)
     # The log lines of a run of a type, in order.
     logs: Mapping[str, Callable[[Any], tuple[str, ...]]] = field(default_factory=lambda: LOGS)

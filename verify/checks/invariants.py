@@ -188,11 +188,15 @@ def _tries(ev: Evidence, run: Run) -> dict[str, int]:
 
 def two_values(ev: Evidence) -> Iterator[str]:
     """I8: two executions were given different values of a step or child, or another than is recorded."""
-    stands = {(str(run.id), step.key): _nonce(step.output) for run, step in ev.recorded() if step.output}
+    stands = {
+        (str(run.id), step.key): recorded_value(step.output) for run, step in ev.recorded() if step.output
+    }
     for run in ev.runs.values():
         ended = (step for step in ev.steps[run.id] if step.kind is StepKind.CHILD and step.child in ev.runs)
         stands |= {
-            (str(run.id), step.key): _nonce(ev.runs[step.child].result_json) for step in ended if step.child
+            (str(run.id), step.key): recorded_value(ev.runs[step.child].result_json)
+            for step in ended
+            if step.child
         }
     for name, entries in ev.of("seen").items():
         values = {entry.nonce for entry in entries} | {stands.get(name, "nothing")}
@@ -200,7 +204,8 @@ def two_values(ev: Evidence) -> Iterator[str]:
             yield f"run {name[0]} {name[1]}: {sorted(values)}"
 
 
-def _nonce(output: str | None) -> str:
+def recorded_value(output: str | None) -> str:
+    """Return the nonce in the output of a step: it names the execution that made the value."""
     value = msgspec.json.decode(output or "null")
     return str(value.get("nonce", "")) if isinstance(value, dict) else ""
 
@@ -232,6 +237,11 @@ def count_differs(ev: Evidence) -> Iterator[str]:
     return (f"{one.kept} {one.status} of {one.type} for {one.tenant}: {one.real}" for one in ev.miscounts)
 
 
+def sets_differ(ev: Evidence) -> Iterator[str]:
+    """READ-4: a sorted set of Redis has an entry without its row, or a row has no entry."""
+    return iter(ev.drift)
+
+
 INVARIANTS: dict[str, Invariant] = {
     "I1 acked start missing": acked_start_missing,
     "I2 run without a way on": no_way_on,
@@ -251,5 +261,6 @@ INVARIANTS: dict[str, Invariant] = {
     "OUT-1 message out of order": relations.message_out_of_order,
     "TRAIL-1 log row doubled or missing": log_differs,
     "READ-4 kept count differs": count_differs,
+    "READ-4 set differs from its rows": sets_differ,
 }
 OVERTAKEN = {"E19 living worker overtaken": living_overtaken}

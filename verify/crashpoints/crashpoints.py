@@ -19,7 +19,7 @@ from holdfast.testing.logged_errors import logged_errors
 from holdfast.testing.virtual import play
 from verify.checks.invariants import INVARIANTS, OVERTAKEN, Invariant
 from verify.checks.report import SHOWN, Check, Report, progress
-from verify.environment.stores import POSTGRES
+from verify.environment.stores import POSTGRES, REDIS
 from verify.sabotage import BLIND_RESEND, FORGETFUL, NO_FENCE, OPTIMIST, SPLIT_START, broken, unfence
 
 from . import company, journey
@@ -32,9 +32,11 @@ ENOUGH = 10
 SCENARIOS = {scenario.name: scenario for scenario in (journey.SCENARIO, company.SCENARIO)}
 UNHURT = {Mode.REPLY_LOST, Mode.NEVER_SENT, Mode.SENT_TWICE}
 CHANGES = frozenset({"start", "commit", "emit", "deliver", "decide"})  # verbs that change runs
-# After these queries a verb of Postgres makes further ones.
-PARTS = frozenset({"emit_at_once", "decide", "expire", "time_out", "lapse", "deliver"})
-SAMPLE = {"journey": 20, "company": 8}  # plays on Postgres in the short form
+# After these queries a verb of Postgres makes further ones; so does a verb of Redis after this script.
+PARTS = frozenset({"emit_at_once", "decide", "expire", "time_out", "lapse", "deliver", "save"})
+SERVERS = frozenset({POSTGRES, REDIS})
+# Plays on a server in the short form. A play on Redis takes longer: it makes more round trips.
+SAMPLE = {POSTGRES: {"journey": 20, "company": 8}, REDIS: {"journey": 5, "company": 2}}
 SAME = "outcome other than that of the calm play"
 ONCE = "twice, though nobody died"
 
@@ -74,6 +76,12 @@ def stores() -> dict[str, MakeStore]:
 @contextmanager
 def playing(name: str, sabotage: str | None = None) -> Iterator[MakeStore]:
     """Return a function that makes a new store for each play."""
+    if name == REDIS:
+        from .virtual_redis import VirtualRedis
+
+        with closing(VirtualRedis()) as redis:
+            yield redis
+        return
     if name != POSTGRES:
         yield stores()[name]
         return
@@ -94,13 +102,13 @@ def crashpoints(
     """Try every mode at every call, on every store, in every scenario. Short: see `_briefly`."""
     reports: list[Report] = []
     brief = short and sabotage is None
-    quick = [name for name in names if name != POSTGRES]
+    quick = [name for name in names if name not in SERVERS]
     for scenario in scenarios if sabotage is None else [REVEALED[sabotage].scenario]:
         for name in names:
             choose = _revealing(REVEALED[sabotage]) if sabotage is not None else _every
-            if brief and name != POSTGRES:
+            if brief and name not in SERVERS:
                 choose = _briefly(SCENARIOS[scenario], quick.index(name), len(quick))
-            sample = SAMPLE[scenario] if brief and name == POSTGRES else None
+            sample = SAMPLE[name][scenario] if brief and name in SERVERS else None
             with playing(name, sabotage) as make:
                 reports.append(
                     ScenarioReport(name, SCENARIOS[scenario], make, sabotage, seed).report(choose, sample)
@@ -161,7 +169,7 @@ class ScenarioReport:
         halfway.
         """
         report, began = Report(f"crashpoints {self._scenario.name} {self._name}"), time.monotonic()
-        with progress() as tell, logged_errors() as errors, broken(self._sabotage):
+        with progress() as tell, logged_errors() as errors, broken(self._sabotage, self._name):
             calm = self._once(Crash())
             judge = _Judge(calm)
             crashes = self._crashes(calm, choose, sample) if calm.arrived else []
@@ -186,7 +194,7 @@ class ScenarioReport:
 
     def _crashes(self, calm: Played, choose: Choose, sample: int | None) -> list[Crash]:
         crashes = [Crash(call.number, mode) for call in calm.crash.calls for mode in choose(call)]
-        halfway = self._halfway() if self._name == POSTGRES and self._sabotage is None else []
+        halfway = self._halfway() if self._name in SERVERS and self._sabotage is None else []
         if sample is None:
             return [*crashes, *halfway]
         # Each seed takes another sample. Calls that find nothing are left out: there are many of them.

@@ -24,7 +24,7 @@ from verify.workloads.workflows import work
 
 from .ledger import Entry, Ledger, ledger, read
 from .processes import Fleet
-from .stores import SQLITE, is_postgres, store_url
+from .stores import SQLITE, is_postgres, is_redis, store_url
 
 STALL_SECONDS = 60.0
 BROKEN_SECONDS = 3.0  # the same with a bug switched in: enough for the bug to show
@@ -44,6 +44,7 @@ class Environment:
         self.url, self.app, self.fleet, self.ledger = url, app, fleet, ledger
         self._file, self.log = file, log
         self.acked: list[UUID] = []
+        self.acked_at: dict[UUID, float] = {}  # seconds, by the clock of the machine
         self.stalled: list[str] = []
         self.unanswered = 0  # calls that this client had to repeat
         self.refused: list[str] = []  # calls that this client was told to have failed
@@ -71,6 +72,7 @@ class Environment:
         self.refused += [str(answer) for answer in answers if not isinstance(answer, Handle)]
         ids = [answer.id for answer in answers if isinstance(answer, Handle)]
         self.acked += ids
+        self.acked_at |= dict.fromkeys(ids, time.time())
         return ids
 
     async def counts(self) -> dict[str, int]:
@@ -116,12 +118,27 @@ class Environment:
             lines += self.log.read_text("utf-8", "replace").splitlines()[-log_lines:]
         return lines
 
+    async def until_at_work(self) -> None:
+        """Wait until every worker has executed a step: a worker that cannot begin ends instead."""
+        deadline = time.monotonic() + STALL_SECONDS
+        while not self.fleet.pids <= {entry.pid for entry in self.entries()}:
+            if time.monotonic() > deadline:
+                raise TimeoutError("a worker has not begun to work")
+            await asyncio.sleep(LOOK_SECONDS)
+
     def entries(self) -> list[Entry]:
         """Return the entries of the ledger so far."""
         return read(self._file)
 
     async def evidence(self) -> Evidence:
-        return await self.ask(lambda: gathered(self.app.store, read(self._file), self.acked))
+        evidence = await self.ask(lambda: gathered(self.app.store, read(self._file), self.acked))
+        if is_redis(self.url):
+            from verify.checks.redis_drift import found_drift
+
+            evidence.drift = await asyncio.to_thread(found_drift, self.url)
+            found = await self.app.store.check_sets()  # type: ignore[attr-defined] # Redis only
+            evidence.drift += [one.what for one in found if one.level != "ok"]
+        return evidence
 
     async def holders(self) -> dict[UUID, tuple[int, int]]:
         """Return the process and the fence of each leased run."""

@@ -33,6 +33,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     called    a plan's task was called, and told of `amount` waits that are over
     delivered a sink got a message; `nonce` is its id, `step` its key
     emitted   an event for this run was acknowledged
+    claimed   a worker was given this run under this fence (only where fences are watched)
     """
 
     kind: str

@@ -26,6 +26,7 @@ CONTEXT.set_forkserver_preload(
         "verify.environment.ledger",
         "verify.server_crashes.serve_kill",
         "holdfast.stores.postgres",
+        "holdfast.stores.redis",
         "holdfast.stores.sqlite",
         "holdfast.http.api",
         "uvicorn.protocols.http.httptools_impl",

@@ -4,24 +4,34 @@ nothing.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.records import Item, Lease, Renewal, Verdict
+from holdfast.records import Ask, Claim, Item, Lease, Renewal, Verdict
 
 from .ledger import Entry, Ledger
 
 
 class Watched:
-    """A wrapper that notes refused commits and renewals; all else is the store's own."""
+    """A wrapper that notes refused commits and renewals, and on request claims; all else is the store's."""
 
-    def __init__(self, store: Any, ledger: Ledger) -> None:
-        self._store, self._ledger = store, ledger
+    def __init__(self, store: Any, ledger: Ledger, *, notes_claims: bool = False) -> None:
+        self._store, self._ledger, self._notes_claims = store, ledger, notes_claims
 
     def __getattr__(self, name: str) -> Any:
         """Return any other verb of the store."""
         return getattr(self._store, name)
+
+    async def claim(self, ask: Ask) -> list[Claim]:
+        claims: list[Claim] = await self._store.claim(ask)
+        if self._notes_claims:
+            told = (
+                Entry(kind="claimed", run=str(one.id), fence=one.fence, pid=os.getpid()) for one in claims
+            )
+            await asyncio.gather(*map(self._ledger.write, told))
+        return claims
 
     async def commit(self, batch: Sequence[Item]) -> list[Verdict]:
         verdicts: list[Verdict] = await self._store.commit(batch)

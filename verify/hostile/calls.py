@@ -162,6 +162,7 @@ class Calls:
             lambda: self.app.list(RunFilter(type=s.text(), tenant=ANY), s.one([1, 100])),
             lambda: self.app.list(RunFilter(tenant=ANY), 100),
             lambda: self.app.list(RunFilter(tenant=ANY, labels={s.text(): s.text()}, error=s.text()), 100),
+            lambda: self.app.store.outlines(RunFilter(type=s.text(), tenant=ANY), s.one([1, 100]), run),
             lambda: self.app.search(s.text(), RunFilter(tenant=ANY), s.one([1, 100])),
             lambda: self.app.search(s.text()[:200] or "x", RunFilter(tenant=ANY, type=s.text()), after=run),
             lambda: self.app.children([run], most=s.one([1, 0, 10_000])),

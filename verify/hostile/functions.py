@@ -160,6 +160,7 @@ class Functions(Source):
             ("get(%s, %s)", (run, None)),
             ("children(%s, %s, %s)", ([run], None, s.one([1, 0, -1, 10_000]))),
             ("list(%s, %s, %s)", (s.sent(where), s.one([1, 100, 0, -1, 2**31 - 1]), s.one([None, run]))),
+            ("outlines(%s, %s, %s)", (s.sent(where), s.one([1, 100, 0, -1, 2**31 - 1]), s.one([None, run]))),
             (
                 "search(%s, %s, %s, %s)",
                 (s.text(), s.sent(where), s.one([1, 100, 0, -1, 2**31 - 1]), s.one([None, run])),
@@ -269,6 +270,9 @@ class Functions(Source):
             outcome=lambda: s.one(["done", "refused", s.text()]), code=s.text, request=s.text,
         )  # fmt: skip
         where = s.record(tenant=s.text, after=s.whole, actions=lambda: [s.text()], since=s.whole)
+        session = s.record(
+            id_hash=lambda: hash_, key_id=lambda: KEY_ID, secret_hash=s.text, idle_seconds=s.whole
+        )
         audit, tenant = s.one([None, s.sent(act)]), s.one([None, "default"])
         calls: list[tuple[str, tuple[Any, ...]]] = [
             ("create_key(%s, %s)", (s.sent(new), audit)),
@@ -282,6 +286,9 @@ class Functions(Source):
             ("audit(%s, %s)", (s.sent(where), s.one([1, 100, 0, -1]))),
             ("keys(%s, %s, %s)", (tenant, s.one([1, 0, -1]), s.text())),
             ("find_key(%s)", (s.text(),)),
+            ("use_session(%s)", (s.text(),)),
+            ("end_session(%s)", (s.text(),)),
+            ("create_session(%s)", (s.sent(session),)),
             ("signing_keys(%s)", (s.text(),)),
             ("add_signing_key(%s)", (s.text(),)),
         ]

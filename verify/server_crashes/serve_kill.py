@@ -91,7 +91,7 @@ async def serve_kill(
         tempfile.TemporaryDirectory(prefix="hf-", ignore_cleanup_errors=True) as name,
         store_url(store, Path(name)) as url,
     ):
-        app, log, port = application(url), f"{name}/processes.log", _free_port()
+        app, log, port = application(url), f"{name}/processes.log", free_port()
         await app.store.open()
         secret = (await app.create_key("verify", scopes=SCOPES, tenant=TENANT)).secret
         with (
@@ -99,7 +99,7 @@ async def serve_kill(
             Fleet(labour, (url, log), 1) as workers,
             progress() as tell,
         ):
-            await _ready(port, secret)
+            await ready(port, secret)
             here, there = CONTEXT.Pipe()
             load: Any = CONTEXT.Process(target=clients, args=(port, secret, seed, there), daemon=True)
             load.start()
@@ -110,7 +110,7 @@ async def serve_kill(
                     await asyncio.sleep(dice.uniform(*CALM_SECONDS))
                     killed.append(time.monotonic())
                     await asyncio.to_thread(servers.kill, servers.members[0])
-                    await _ready(port, secret)
+                    await ready(port, secret)
                     back.append(time.monotonic() - killed[-1])
                     tell(f"{len(killed)} kills, back after {back[-1]:.2f} s")
                 here.send("stop")
@@ -154,14 +154,15 @@ def _received(pipe: Any) -> Seen:
     return seen
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of loopback that nobody uses."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]
         return port
 
 
-async def _ready(port: int, key: str) -> None:
+async def ready(port: int, key: str) -> None:
     """Wait until the server answers."""
     client, deadline = HttpClient(port, key), time.monotonic() + STALL_SECONDS
     while time.monotonic() < deadline:

@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
+from holdfast.errors import Conflict, UnknownRun, UnknownStep
 from verify.environment.environment import LOOK_SECONDS, Environment
 from verify.environment.ledger import Entry
 
@@ -17,12 +18,17 @@ RELATED_SHARE = 10  # one plan and one parent for this number of simple runs
 
 
 class Load:
-    """A number of simple runs within some seconds, plans whose gates are decided, and parents."""
+    """A number of simple runs within some seconds, plans whose gates are decided, and parents.
 
-    def __init__(self, env: Environment, runs: int, steps: int, seconds: float) -> None:
+    `may_lose`: the store may lose a gate between the look at it and its decision.
+    """
+
+    def __init__(
+        self, env: Environment, runs: int, steps: int, seconds: float, *, may_lose: bool = False
+    ) -> None:
         self._runs, self._related = runs, max(1, runs // RELATED_SHARE)
         self._starts = asyncio.create_task(spread(env, runs, steps, seconds))
-        self._others = asyncio.create_task(_need_others(env, self._related, seconds / 2))
+        self._others = asyncio.create_task(_need_others(env, self._related, seconds / 2, may_lose=may_lose))
 
     @property
     def total(self) -> int:
@@ -55,7 +61,7 @@ async def spread(env: Environment, runs: int, steps: int, seconds: float) -> Non
         await asyncio.sleep(seconds * batch / runs)
 
 
-async def _need_others(env: Environment, related: int, seconds: float) -> None:
+async def _need_others(env: Environment, related: int, seconds: float, *, may_lose: bool) -> None:
     """Start a plan and a parent now and then, and approve every open gate."""
     began, started = time.monotonic(), 0
     while True:
@@ -65,5 +71,6 @@ async def _need_others(env: Environment, related: int, seconds: float) -> None:
             await env.start(PARENT, {})
         for gate in await env.ask(env.app.approvals):
             await env.ledger.write(Entry(kind="decided", run=str(gate.run), step=gate.step, nonce="ada"))
-            await env.ask(partial(env.app.approve, gate.run, gate.step, by="ada"))
+            with suppress(*((Conflict, UnknownRun, UnknownStep) if may_lose else ())):
+                await env.ask(partial(env.app.approve, gate.run, gate.step, by="ada"))
         await asyncio.sleep(LOOK_SECONDS)

@@ -20,6 +20,7 @@ from holdfast.world import RealWorld
 from verify import sabotage as sabotages
 from verify.environment.ledger import AnyLedger, Entry, Ledger
 from verify.environment.processes import die_with_parent, quiet, tell_on_signal
+from verify.environment.stores import answer_within
 from verify.environment.watched_store import Watched
 
 TRANSFER, POISON, STUBBORN = "verify.transfer.v1", "verify.poison.v1", "verify.stubborn.v1"
@@ -226,11 +227,12 @@ def work(url: str, socket: str, log: str, sabotage: str | None, options: dict[st
     tell_on_signal(log)
     ledger, world, store = Ledger(socket), RealWorld(), make_store(url)
     if "call_seconds" in options:
-        store.call_seconds = options.pop("call_seconds")  # type: ignore[attr-defined] # of Postgres
+        answer_within(store, options.pop("call_seconds"))
     if sabotage is not None:
-        world = sabotages.apply(sabotage, world)
+        world = sabotages.apply(sabotage, world, url)
         store = sabotages.WRAPPERS.get(sabotage, lambda same: same)(store)
-    app = App(Watched(store, ledger), name="verify", world=world)
+    watched = Watched(store, ledger, notes_claims=options.pop("notes_claims", False))
+    app = App(watched, name="verify", world=world)
     name = {"transfers": make_app, "listener": name_idle_listener, "all": name_all}[
         options.pop("knows", "transfers")
     ]

@@ -1,0 +1,1 @@
+"""Experiments with workers in several languages: Go, TypeScript and Python, over HTTP and on the store."""

@@ -1,0 +1,1 @@
+"""Outages of a Redis server: it is killed, the end of its log is lost, a replica takes over."""
