@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import AbstractContextManager
 
-from bench import benchmarks, open_transaction, scale, stores
+from bench import benchmarks, stores
+from bench.postgres import open_transaction, scale
 
-STORES = ("sqlite", "postgres")
+STORES = ("sqlite", "postgres", "redis")
 APART = ("scale", "held")  # minutes each, on Postgres: only when they are named
 
 
@@ -21,6 +23,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (default: 5)")
     parser.add_argument("--folder", help="where files go; a local disk, not a tmpfs (default: here)")
     parser.add_argument("--pg", type=int, metavar="VERSION", help="of Postgres (default: the first there is)")
+    parser.add_argument("--sync", choices=["everysec", "always"], default="everysec", help="of Redis")
     parser.add_argument("--rows", type=int, default=1_000_000, help="scale: runs of each kind")
     parser.add_argument("--seconds", type=float, default=180, help="held: how long")
     args = parser.parse_args()
@@ -34,11 +37,16 @@ def main() -> None:
     for store in STORES if args.store == "all" else (args.store,):
         if not wanted:
             break
-        where = stores.sqlite(args.folder) if store == "sqlite" else stores.postgres(args.pg)
-        with where as place:
+        with _place(store, args) as place:
             for name in wanted:
                 print(f"-- {name} ({place.name})", flush=True)
                 benchmarks.ALL[name](place, args.rounds)
+
+
+def _place(store: str, args: argparse.Namespace) -> AbstractContextManager[stores.Place]:
+    if store == "sqlite":
+        return stores.sqlite(args.folder)
+    return stores.postgres(args.pg) if store == "postgres" else stores.redis(args.sync)
 
 
 def _apart(name: str, args: argparse.Namespace) -> None:

@@ -6,7 +6,9 @@
 costs    POST /runs and GET /runs/{id} by 16 connections: requests a second, latencies, and processor time of
          the server process for each request, beside bare Starlette endpoints under the same uvicorn, and
          without the worker for bulk operations, which looks for work after each start (`api alone`), and
-         beside `start` and `known` called directly by 16 and by 8 tasks (8: with commits as in the server)
+         beside `start` and `known` called directly by 16 and by 8 tasks (8: with commits as in the server);
+         on SQLite also the store's own statements for starts, without engine and server, in commits of 16
+         and of 8: no server can be below that, for the database works in its process
 streams  1,000 event streams and 1,000 long polls on one server process: memory, calls of the store, and the
          latency of other requests meanwhile
 """
@@ -27,6 +29,7 @@ GOAL_US = 250
 def costs(place: Place, rounds: int, requests: int) -> None:
     """Measure requests of the API, of the bare endpoints, and calls of the client, in turns."""
     found: dict[str, list[Row]] = {"api": [], "api alone": [], "bare": [], "16 tasks": [], "8 tasks": []}
+    own: list[Row] = []
     for n in range(rounds):
         url = place.fresh()
         for what, *more in (("bare",), ("api",), ("api alone", "--without-worker")):
@@ -36,6 +39,8 @@ def costs(place: Place, rounds: int, requests: int) -> None:
         for tasks in (16, 8):
             direct = ("direct", "--url", url, "--requests", requests, "--tasks", tasks, "--name", tasks)
             found[f"{tasks} tasks"].append(run("http_servers", *direct))
+        if place.name == "sqlite":
+            own.append(run("http_store", "--url", url, "--requests", requests))
         cpu = {
             name: {verb: round(row["cpu_us"]) for verb, row in rows[-1].items()}
             for name, rows in found.items()
@@ -53,6 +58,19 @@ def costs(place: Place, rounds: int, requests: int) -> None:
                 f"{above - us[tasks]:.0f} µs without {tasks}" for tasks in ("16 tasks", "8 tasks")
             )
             say(f"{words} {name}: {above:.0f} µs above the bare endpoint, {left}  (goal <= {GOAL_US})")
+            if own and verb == "post":
+                _say_own(f"{words} {name}", own, above)
+
+
+def _say_own(name: str, own: list[Row], above: float) -> None:
+    """Print the share of the store's own statements."""
+    us = {size: median(own, size) for size in own[0]}
+    said = ", ".join(
+        f"{us[size]:.0f} µs in commits of {size} (a bare insert: {us[f'bare {size}']:.0f})"
+        for size in us
+        if not size.startswith("bare")
+    )
+    say(f"{name}: the store's own statements {said}; without those of 8 {above - us['8']:.0f} µs above bare")
 
 
 def main(argv: list[str] | None = None) -> None:

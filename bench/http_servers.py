@@ -36,6 +36,7 @@ from holdfast.engine.worker.worker import Worker
 from holdfast.http.server import asgi
 from holdfast.http.serving import Server
 from holdfast.records import Scope
+from holdfast.world import RealWorld
 
 TYPE = "bench.order.v1"
 TASKS = 16
@@ -104,8 +105,8 @@ def _counted(store: Any) -> Counter[str]:
     return calls
 
 
-async def bare(_: argparse.Namespace) -> None:
-    """Serve the bare endpoints until the input ends."""
+def bare_application() -> Any:
+    """Two endpoints of Starlette without Holdfast."""
 
     async def post(request: Request) -> JSONResponse:
         body = await request.json()
@@ -114,13 +115,18 @@ async def bare(_: argparse.Namespace) -> None:
     async def get(request: Request) -> JSONResponse:
         return JSONResponse({**RUN, "id": request.path_params["run"]})
 
-    app: Any = Starlette(
+    return Starlette(
         routes=[Route("/runs", post, methods=["POST"]), Route("/runs/{run}", get, methods=["GET"])]
     )
 
+
+async def bare(_: argparse.Namespace) -> None:
+    """Serve the bare endpoints until the input ends."""
+    app = bare_application()
+
     async def nothing() -> None: ...
 
-    app.api = SimpleNamespace(stop=nothing)  # what the server ends
+    app.api = SimpleNamespace(stop=nothing, world=RealWorld())  # what the server uses
     server = Server(app, "127.0.0.1", 0)
     await server.begin()
     await _answered(lambda: {"port": server.port, "keys": ["none"] * KEYS})

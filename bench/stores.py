@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import psycopg
 
 from servers.postgres import Postgres, running_postgres
+from servers.redis import Redis, running_redis
 
 HERE = Path(__file__).parent
 
@@ -83,6 +84,27 @@ class Server(Place):
         return f"bench{self._given}"
 
 
+class RedisServer(Place):
+    """A private Redis or Valkey server, with an append-only file on a disk."""
+
+    name = "redis"
+
+    def __init__(self, server: Redis) -> None:
+        self.server = server
+        self.server_pid = server.pid
+        self._given = 0
+
+    def fresh(self) -> str:
+        with self.server.client() as client:
+            client.flushall()
+        self._given += 1
+        return self.server.url(f"bench{self._given}")
+
+    def limit(self) -> tuple[str, ...]:
+        self.fresh()
+        return "limit/limit_redis.py", "--url", f"unix://{self.server.socket}"
+
+
 @contextmanager
 def sqlite(folder: str | None) -> Iterator[Sqlite]:
     """Return stores in this folder, or beside this file."""
@@ -95,3 +117,10 @@ def postgres(version: int | None, settings: Mapping[str, str] | None = None) -> 
     """Start a server of this major version, or of the first installed one."""
     with running_postgres(version, fsync=True, settings=settings) as server:
         yield Server(server)
+
+
+@contextmanager
+def redis(sync: str = "everysec") -> Iterator[RedisServer]:
+    """Start a server whose append-only file is synced every second, or always."""
+    with running_redis({"appendfsync": sync}, durable=True) as server:
+        yield RedisServer(server)

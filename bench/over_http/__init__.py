@@ -1,0 +1,1 @@
+"""Benchmarks of workers over HTTP, in Python, Go and TypeScript."""

@@ -1,0 +1,1 @@
+"""How fast the pages of the dashboard are rendered."""
