@@ -35,7 +35,7 @@ COMMANDS = {
         "see a workflow survive a killed process", stamp.RUNTIME, ("holdfast", "demo"), at_root=False
     ),
     "test": Command(
-        "run the tests: --quick 2 minutes, alone 11, --all 2 hours (other arguments go to pytest)",
+        "run the tests: --quick 2 minutes, alone 10, --all 2 hours (other arguments go to pytest)",
         stamp.DEV,
         ("python", "-m", "tools.run_tests"),
     ),
@@ -49,6 +49,11 @@ COMMANDS = {
         "write the generated pages, build the site (--serve: and show it)",
         stamp.DEV,
         ("python", "-m", "tools.docs"),
+    ),
+    "screenshots": Command(
+        "make the pictures of the pages for the docs (--all FOLDER: each page, three widths, light and dark)",
+        stamp.DEV,
+        ("python", "-m", "tools.screenshots"),
     ),
     "bench": Command("measure speed against the bare limit", stamp.DEV, ("python", "-m", "bench")),
     "verify": Command(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 STORES = ROOT / "src/holdfast/stores"
-SHARING = ("memory", "sqlite")
+SHARING = ("memory", "redis", "sqlite")
 DECIDED = {"status", "resume_to", "attempt", "crashes", "fence", "pause_asked_by", "waits", "owes"}
 STATUSES = {"Status", "StepStatus"}
 
@@ -24,6 +24,14 @@ ALLOWED = {
     "sqlite/fast_writes.sql": "the same",
     "sqlite/chores/sleeps.sql": "sleeps that are due, many at once",
     "sqlite/claiming/claim.sql": "claims, many at once",
+    "redis/plain.py": "checkpoints and completes, many at once",
+    "redis/rows.py": "the short form of an answer that is stored",
+    "redis/verbs/due_runs.py": "the epoch of a fence",
+    "redis/view.py": "rows of the trail that the machine has noted",
+    "redis/importing.py": "rows of the trail that come with a run from another store",
+    "redis/verbs/keyring.py": "the audit log",
+    "redis/messages.py": "messages, which are no runs",
+    "redis/verbs/outbox.py": "messages, which are no runs",
     "memory/outbox.py": "messages, which are no runs",
     "sqlite/outbox.sql": "messages, which are no runs",
     "sqlite/schema": "tables",

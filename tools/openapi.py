@@ -1,8 +1,9 @@
-"""The check `openapi`: no change of the OpenAPI document since the last release breaks clients.
+"""The check `openapi`: no change of the OpenAPI documents since the last release breaks clients.
 
-`docs/reference/openapi.json` is the present document, written by `./hf docs`. The document to compare with is
-that of the newest release tag `v…`. While nothing is released, it is the file `tools/openapi_baseline.json`:
-a copy that is replaced by hand (`python -m tools.openapi --accept`) when a break is meant.
+`docs/reference/openapi.json` and `worker-openapi.json`, of the worker protocol, are the present documents,
+written by `./hf docs`. Each is compared with that of the newest release tag `v…`. While nothing is released,
+it is compared with a file here, as `tools/openapi_baseline.json`: a copy that is replaced by hand (`python -m
+tools.openapi --accept`) when a break is meant.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PRESENT = ROOT / "docs" / "reference" / "openapi.json"
-BASELINE = ROOT / "tools" / "openapi_baseline.json"
+FOLDER = ROOT / "docs" / "reference"
+BASELINES = {
+    "openapi.json": ROOT / "tools" / "openapi_baseline.json",
+    "worker-openapi.json": ROOT / "tools" / "worker_openapi_baseline.json",
+}
 METHODS = ("get", "put", "post", "delete", "patch")
 LEVELS_MAX = 12  # of schemas inside schemas
 Schema = dict[str, Any]
@@ -208,11 +212,11 @@ def _items(of: Any, schema: Schema) -> Schema | None:
     return found[0] if found else None
 
 
-def released(root: Path = ROOT) -> tuple[str, str] | None:
-    """Return the newest release tag that has the document, and the document; None before the first one."""
+def released(root: Path = ROOT, name: str = "openapi.json") -> tuple[str, str] | None:
+    """Return the newest release tag that has a document, and the document; None before the first one."""
     tags = _git(root, "tag", "--list", "v*", "--sort=-version:refname").split()
     for tag in tags:
-        text = _git(root, "show", f"{tag}:docs/reference/openapi.json")
+        text = _git(root, "show", f"{tag}:docs/reference/{name}")
         if text:
             return tag, text
     return None
@@ -227,19 +231,27 @@ def _git(root: Path, *words: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    if "--accept" in arguments:
-        document = json.loads(PRESENT.read_text("utf-8"))
-        BASELINE.write_text(json.dumps(document, separators=(",", ":")) + "\n", "utf-8")
-        print(f"wrote {BASELINE.relative_to(ROOT)}")
-        return 0
-    name, text = released() or (str(BASELINE.relative_to(ROOT)), BASELINE.read_text("utf-8"))
-    found = breaks(json.loads(text), json.loads(PRESENT.read_text("utf-8")))
+    found = 0
+    for name, baseline in BASELINES.items():
+        present = json.loads((FOLDER / name).read_text("utf-8"))
+        if "--accept" in arguments:
+            baseline.write_text(json.dumps(present, separators=(",", ":")) + "\n", "utf-8")
+            print(f"wrote {baseline.relative_to(ROOT)}")
+        else:
+            found += _compared(name, present, baseline)
+    return 1 if found else 0
+
+
+def _compared(name: str, present: Schema, baseline: Path) -> int:
+    """Print the changes of one document that break clients; return their number."""
+    before, text = released(name=name) or (str(baseline.relative_to(ROOT)), baseline.read_text("utf-8"))
+    found = breaks(json.loads(text), present)
     for one in found:
         print(one)
     if found:
-        print(f"{len(found)} changes of the HTTP API break clients of {name}; if that is meant: "
+        print(f"{len(found)} changes of {name} break clients of {before}; if that is meant: "
               "`python -m tools.openapi --accept`, and a line in the CHANGELOG")  # fmt: skip
-    return 1 if found else 0
+    return len(found)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LINES_HABIT = 250
 LINES_MAX = 400
 WHOLE = "src/holdfast/stores/sqlite/schema/whole.sql"  # all tables of a new file, read as one
-CODE = {".py", ".sql", ".lua"}
+CODE = {".go", ".lua", ".py", ".sql", ".ts"}
 GENERATED = {"__pycache__", "build", "dist"}
 
 # A pin names a package. The registry is chosen by the person who installs.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.http.operation import API, WORKER
 from tools.docs import api, cli, errors, http, metrics, moves, openapi
 from tools.docs.moves import arrows, edges
 
@@ -25,7 +26,8 @@ def pages() -> dict[str, str]:
         "errors.md": errors.page(),
         "cli.md": cli.page(),
         "http.md": http.operations(),
-        "openapi.json": openapi.page(),
+        "openapi.json": openapi.page(API),
+        "worker-openapi.json": openapi.page(WORKER),
         "problems.md": http.problems(),
         "metrics.md": metrics.page(),
         **{f"api/{name}": text for name, text in api.pages().items()},

@@ -141,6 +141,7 @@ SECTIONS = {
         "limits": "limits",
         "keys": "API keys",
         "maintenance": "maintenance",
+        "transfer": "export and import",
     }
 }
 

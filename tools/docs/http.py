@@ -10,7 +10,8 @@ from tools.docs import text
 INTRODUCTION = (
     "Every operation of the HTTP API. [The guide](../guide/http.md) shows how to use them, and "
     "[keys](../guide/keys.md) what a key may do. A running server has the same list with all fields at "
-    "`/docs`, and an OpenAPI 3.1 document at `/openapi.json`. A body has at most "
+    "`/docs`, and OpenAPI 3.1 documents at `/openapi.json` and, for [workers](../worker-protocol.md), at "
+    "`/worker-openapi.json`. A body has at most "
     f"{BODY_BYTES // 1024} KiB unless its row says more."
 )
 

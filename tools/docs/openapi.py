@@ -1,4 +1,4 @@
-"""The OpenAPI document of the HTTP API, as a file."""
+"""The OpenAPI documents of the HTTP API and of the worker protocol, as files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import json
 from holdfast.http.openapi import document
 
 
-def page() -> str:
-    """Return the document."""
-    return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
+def page(part: str) -> str:
+    """Return the document of one part."""
+    return json.dumps(document("", part), indent=1, ensure_ascii=False) + "\n"
