@@ -108,9 +108,8 @@ with served(shop(), open=True) as (port, _):
 @pytest.mark.spec("HTTP-4")
 def test_a_request_leaves_nothing_to_the_garbage_collector():
     # In a process of its own: threads of other tests may leave garbage here at any time.
-    done = subprocess.run(
-        [sys.executable, "-c", GARBAGE % REQUESTS], capture_output=True, text=True, timeout=60, cwd=ROOT
-    )
+    command = [sys.executable, "-c", GARBAGE % REQUESTS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < REQUESTS / 2
 
