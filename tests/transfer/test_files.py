@@ -261,11 +261,11 @@ def test_sealed_values_stay_sealed(tmp_path, clock, fresh):
     driver = fresh()
 
     async def main():
-        run = await apps[0].start("shop.order.v1", {"name": "Ann"})
+        run = await apps[0].start("shop.order.v1", {"name": "Ann Lee"})
         await apps[0].export(tmp_path / "sealed")
-        assert "Ann" not in (tmp_path / "sealed").read_text()
+        assert "Ann Lee" not in (tmp_path / "sealed").read_text()
         await apps[1].import_(tmp_path / "sealed")
-        assert (await apps[1].get(run.id)).params == {"name": "Ann"}
+        assert (await apps[1].get(run.id)).params == {"name": "Ann Lee"}
         await App(driver.store).export(tmp_path / "plain")
         with pytest.raises(UsageError, match="holds plain values, and this store is encrypted"):
             await apps[1].import_(tmp_path / "plain")

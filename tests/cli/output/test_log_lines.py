@@ -194,7 +194,7 @@ def test_a_wrong_call_of_user_code_does_not_stop_the_worker(capsys):
 @pytest.mark.slow
 def test_a_worker_prints_json_for_a_pipe(process, url, cli_, tmp_path):
     (tmp_path / "shop.py").write_text(SHOP)
-    run = cli_.start("shop.order.v1", '"4111"')
+    run = cli_.start("shop.order.v1", '"4111 1111"')
     worker = process("--store", url, "worker", "shop:app", "--log-format", "json", "--grace", "0s")
     lines = []
     for line in worker.stdout:
@@ -213,13 +213,13 @@ def test_a_worker_prints_json_for_a_pipe(process, url, cli_, tmp_path):
         ("error", "charge", 2, "shop.ord"),
     ]
     assert ours[-1]["error_at"] == "shop.py:9 in charge"
-    assert "4111" not in json.dumps(lines)
+    assert "4111 1111" not in json.dumps(lines)
 
 
 @pytest.mark.slow
 def test_dev_tells_each_failure_once_with_its_place(process, url, cli_, tmp_path):
     (tmp_path / "shop.py").write_text(SHOP)
-    cli_.start("shop.order.v1", '"4111"')
+    cli_.start("shop.order.v1", '"4111 1111"')
     worker = process("--store", url, "dev", "shop:app")
     lines = []
     for line in worker.stderr:
