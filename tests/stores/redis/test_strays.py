@@ -179,6 +179,22 @@ def test_a_child_process_leaves_the_renewals_of_its_parent_alone(driver):
     assert driver.store.renew("w1", [lease], 30.0).held[0].answer == "applied"
 
 
+@pytest.mark.spec("LEASE-8")
+def test_a_child_process_renews_although_its_parent_was_renewing_at_the_fork(driver):
+    """The thread that holds the lock does not exist in the child."""
+    claim = driver.held()
+    leases = [Lease(run=claim.id, fence=claim.fence)]
+    with driver.store._renewing:  # as during a renewal of another thread
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                code = 0 if driver.store.renew("w1", leases, 3.0).held[0].answer == "applied" else 2
+            finally:
+                os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 @pytest.mark.spec("TRAIL-3")
 def test_a_follower_gets_status_and_rows_of_one_instant(driver):
     """Otherwise a run that is retried while it is read would seem to have ended."""

@@ -19,6 +19,7 @@ what was read. Any number of processes share a store.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
@@ -96,7 +97,7 @@ class RedisStore(
         self._holdings, self._published = Holdings(), Published()
         self._turns, self._passed = WeakKeyDictionary(), {}
         self._rules: KnownRules | None = None
-        self._renewing = threading.Lock()
+        self._renewing, self._renewal_pid = threading.Lock(), os.getpid()
         self._renewal_loop: asyncio.AbstractEventLoop | None = None
 
     async def open(self) -> None:

@@ -36,21 +36,21 @@ class RenewalVerb(Core):
 
     _renewing: threading.Lock
     _renewal_loop: asyncio.AbstractEventLoop | None
-    _renewal_pid: int = 0  # the process that has made the loop: a fork must not use it
+    _renewal_pid: int  # the process that the lock and the loop belong to
 
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
         limit = max(_SECONDS_MIN, min(_SECONDS_MAX, _SHARE * lease_seconds))
         return outside_loop(lambda: self._renewed(worker, leases, lease_seconds, limit))
 
     def _renewed(self, worker: str, leases: Sequence[Lease], lease_seconds: float, limit: float) -> Renewal:
+        self._disown_renewals()
         if not self._renewing.acquire(timeout=limit):
             raise Unavailable(f"{self.address.shown}: another renewal has not been answered yet")
         try:
             if not self._connections.is_open:
                 raise Unavailable(f"{self.address.shown}: the store is not open")
-            if self._renewal_loop is None or self._renewal_pid != os.getpid():
-                _inherited.append(self._renewal_loop)
-                self._renewal_loop, self._renewal_pid = asyncio.new_event_loop(), os.getpid()
+            if self._renewal_loop is None:
+                self._renewal_loop = asyncio.new_event_loop()
 
             async def within() -> Renewal:
                 async with asyncio.timeout(limit):
@@ -106,11 +106,17 @@ class RenewalVerb(Core):
         batch.say(micros(lease_seconds), _heartbeat(worker), [_said(one) for one in leases])
         return batch
 
-    def _end_renewals(self) -> None:
-        """Close the connection of renewals."""
-        if self._renewal_loop is not None and self._renewal_pid != os.getpid():
+    def _disown_renewals(self) -> None:
+        """Leave the parent's loop alone, in a child. Its lock, too: a thread of the parent may have held it
+        during the fork, and nobody would release it here."""
+        if self._renewal_pid != os.getpid():
             _inherited.append(self._renewal_loop)
             self._renewal_loop, self._renewing = None, threading.Lock()
+            self._renewal_pid = os.getpid()
+
+    def _end_renewals(self) -> None:
+        """Close the connection of renewals."""
+        self._disown_renewals()
 
         def end() -> None:
             with self._renewing:
