@@ -9,8 +9,8 @@ import time
 import pytest
 
 from holdfast.errors import StoreError, Unavailable
+from holdfast.stores.blocking_calls import RENEWAL_SECONDS_MAX
 from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres.sessions import renewal as renewing
 from tests.stores.postgres.sessions.opened import cut_all, opened, sessions, until
 
 
@@ -135,7 +135,7 @@ def test_its_limit_is_well_under_the_lease(monkeypatch, lease, limit):
     monkeypatch.setattr(store, "_call_blocking", answer)
     assert store.renew("w", [], lease).held == ()
     assert asked == [limit]
-    assert renewing._SECONDS_MAX < 10
+    assert RENEWAL_SECONDS_MAX < 10
 
 
 def test_it_is_closed_with_the_store_and_opened_with_it(database, admin):

@@ -17,9 +17,9 @@ import asyncpg
 import msgspec
 
 from holdfast.errors import HoldfastError, SchemaMismatch, StoreError, Unavailable, UsageError
+from holdfast.stores.blocking_calls import outside_loop
 from holdfast.stores.postgres.address import Address
 from holdfast.stores.postgres.errors import DRIVER, error_parts, translated
-from holdfast.stores.postgres.sessions.renewal import outside_loop
 from holdfast.stores.postgres.sessions.session import connected
 from holdfast.stores.postgres.verbs.calls import Calls, json_text
 

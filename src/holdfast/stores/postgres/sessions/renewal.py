@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import Unavailable
 from holdfast.records import Lease, Renewal
+from holdfast.stores.blocking_calls import RENEWAL_SECONDS_MAX, outside_loop, renewal_seconds
 from holdfast.stores.postgres.address import Address
 from holdfast.stores.postgres.errors import COLLISIONS, DRIVER, error_parts, is_session_lost, translated
 from holdfast.stores.postgres.verbs.calls import Calls, json_text
@@ -19,9 +20,6 @@ from holdfast.stores.postgres.verbs.calls import Calls, json_text
 from .pool import PLANS_SECONDS, SLOW_SECONDS
 from .session import FRESH_PLANS, Session, connected, disown
 
-T = TypeVar("T")
-
-_SHARE, _SECONDS_MIN, _SECONDS_MAX = 0.25, 0.25, 5.0  # share of the lease, so that a second try is in time
 _RENEWAL = msgspec.json.Decoder(Renewal)
 
 
@@ -96,7 +94,7 @@ class Renewer:
         outside_loop(self._close)
 
     def _close(self) -> None:
-        if not self._turn.acquire(timeout=_SECONDS_MAX):
+        if not self._turn.acquire(timeout=RENEWAL_SECONDS_MAX):
             return  # a renewal without an answer ends by its own limit, and its session with the process
         try:
             loop, session, self._loop, self._session = self._loop, self._session, None, None
@@ -117,34 +115,5 @@ class RenewalVerb(Calls):
     """The verb `renew`."""
 
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
-        limit = max(_SECONDS_MIN, min(_SECONDS_MAX, _SHARE * lease_seconds))
         args = (worker, json_text(leases), float(lease_seconds))
-        return _RENEWAL.decode(self._call_blocking(limit, "renew", *args))
-
-
-def outside_loop(work: Callable[[], T]) -> T:
-    """Run work here, or on another thread if this thread runs an event loop: a thread cannot run two."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return work()
-    outcome: list[Callable[[], T]] = []
-
-    def run() -> None:
-        try:
-            answer = work()
-            outcome.append(lambda: answer)
-        except BaseException as error:  # noqa: BLE001 - it is raised where it was asked
-            outcome.append(_raiser(error))
-
-    thread = threading.Thread(target=run, name="holdfast-aside", daemon=True)
-    thread.start()
-    thread.join()
-    return outcome[0]()
-
-
-def _raiser(error: BaseException) -> Callable[[], Any]:
-    def again() -> Any:
-        raise error
-
-    return again
+        return _RENEWAL.decode(self._call_blocking(renewal_seconds(lease_seconds), "renew", *args))

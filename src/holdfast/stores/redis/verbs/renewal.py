@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from holdfast.errors import Unavailable
 from holdfast.machine.durations import micros
 from holdfast.records import Answer, Held, Lease, Renewal, Step
+from holdfast.stores.blocking_calls import outside_loop, renewal_seconds
 from holdfast.stores.redis.batches import AT_ONCE, IN_SCRIPT, Batch
 from holdfast.stores.redis.core import Core
 from holdfast.stores.redis.snapshot import Snapshot
@@ -23,12 +24,9 @@ from holdfast.stores.redis.view import RedisView
 
 from .queue import renew
 
-T = TypeVar("T")
-
 _inherited: list[object] = []  # loops of the parent process: to close them here would disturb it
 
 PAGE = 1000  # leased runs that are read at once
-_SHARE, _SECONDS_MIN, _SECONDS_MAX = 0.25, 0.25, 5.0  # share of the lease, so that a second try is in time
 
 
 class RenewalVerb(Core):
@@ -39,7 +37,7 @@ class RenewalVerb(Core):
     _renewal_pid: int  # the process that the lock and the loop belong to
 
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
-        limit = max(_SECONDS_MIN, min(_SECONDS_MAX, _SHARE * lease_seconds))
+        limit = renewal_seconds(lease_seconds)
         return outside_loop(lambda: self._renewed(worker, leases, lease_seconds, limit))
 
     def _renewed(self, worker: str, leases: Sequence[Lease], lease_seconds: float, limit: float) -> Renewal:
@@ -168,26 +166,3 @@ def _with_news(
         else one
         for lease, one in zip(leases, held, strict=True)
     ]
-
-
-def outside_loop(work: Callable[[], T]) -> T:
-    """Run work here, or on another thread if this thread runs an event loop: a thread cannot run two."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return work()
-    outcome: list[Any] = []
-
-    def run() -> None:
-        try:
-            outcome.append((True, work()))
-        except BaseException as error:  # noqa: BLE001 - it is raised where it was asked
-            outcome.append((False, error))
-
-    thread = threading.Thread(target=run, name="holdfast-aside", daemon=True)
-    thread.start()
-    thread.join()
-    is_done, answer = outcome[0]
-    if not is_done:
-        raise answer
-    return answer  # type: ignore[no-any-return]  # of the work
