@@ -10,7 +10,7 @@ import msgspec
 
 SHOWN_MAX = 300  # characters of a body in a line for people
 
-REGISTER, LEAVE = "/workers/register", "/workers/leave"
+REGISTER = "/workers/register"
 CLAIM, LOAD = "/leases/claim", "/leases/load"
 HEARTBEAT, BATCH, STATES = "/leases/heartbeat", "/leases/batch", "/leases/states"
 

@@ -163,6 +163,6 @@ def write(view: View[R], run: R, item: Item, *, marked: bool = False) -> Verdict
         marked or effects.silent or effects.kept or not isinstance(item.move, Checkpoint)
         or run.status is not Status.LEASED
     ):  # fmt: skip
-        view.answered(run, item, verdict)
+        view.answered(run, verdict)
         run.commit_fence, run.commit_no, run.updated_at = item.fence, item.number, view.now
     return verdict

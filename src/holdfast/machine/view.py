@@ -15,7 +15,6 @@ from holdfast.lifecycle import Status
 from holdfast.records import (
     Definition,
     Instant,
-    Item,
     Json,
     NewEvent,
     NewRun,
@@ -262,5 +261,5 @@ class View(Protocol[R]):
     def answer(self, run: R) -> Verdict | None:
         """Return the answer to the last recorded item."""
 
-    def answered(self, run: R, item: Item, verdict: Verdict) -> None:
-        """Record an item and its answer in the run's row."""
+    def answered(self, run: R, verdict: Verdict) -> None:
+        """Record the answer to an item in the run's row."""

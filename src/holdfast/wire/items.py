@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -129,11 +128,6 @@ def item_of(
 def names_to_resolve(wire: BatchItem) -> bool:
     """Return True when a child is named without its version: then the published types are needed."""
     return any(one.child is not None and not has_version(one.child.type) for one in wire.steps)
-
-
-def children_of(item: Item) -> dict[str, Any]:
-    """Return the ids of the runs that the steps of an item start, by the key of the step."""
-    return {one.key: one.child.id for one in item.steps if one.child is not None}
 
 
 def progress(value: Value) -> Json | None:

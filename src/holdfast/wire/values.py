@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
-from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
@@ -114,8 +113,3 @@ def struct_of(value: Value, wanted: Any, what: str) -> Any:
         return msgspec.json.decode(NULL if value is UNSET else value, type=wanted)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise BadValue(f"{what}: {error}") from None
-
-
-def uuid_or_none(text: str | None) -> UUID | None:
-    """Return the id of a text."""
-    return None if text is None else UUID(text)

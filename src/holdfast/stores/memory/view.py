@@ -18,7 +18,6 @@ from holdfast.machine.view import Account, Beginning, Data, End
 from holdfast.records import (
     Definition,
     Instant,
-    Item,
     Json,
     NewEvent,
     NewRun,
@@ -278,7 +277,7 @@ class MemoryView:
         answer: Verdict | None = run.commit_answer
         return answer
 
-    def answered(self, run: RunRow, item: Item, verdict: Verdict) -> None:
+    def answered(self, run: RunRow, verdict: Verdict) -> None:
         run.commit_answer = verdict
 
 

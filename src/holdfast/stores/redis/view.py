@@ -16,7 +16,6 @@ from holdfast.machine.settling import COME, has_waited
 from holdfast.machine.view import Account, Beginning, Data
 from holdfast.records import (
     Definition,
-    Item,
     Json,
     NewEvent,
     NewRun,
@@ -33,8 +32,6 @@ from .held import HeldRun, first_due
 from .messages import Post
 from .rows import EventRow, RunRow, log_number, stored_word, trail_row
 from .snapshot import Command, Snapshot
-
-PAGE = 100  # members of an index that are read at once
 
 
 class RedisView(Families):
@@ -325,7 +322,7 @@ class RedisView(Families):
     def answer(self, run: RunRow) -> Verdict | None:
         return rows.verdict(run)
 
-    def answered(self, run: RunRow, item: Item, verdict: Verdict) -> None:
+    def answered(self, run: RunRow, verdict: Verdict) -> None:
         run.commit_answer = verdict
 
     # Saving.

@@ -19,7 +19,6 @@ PREFIX, BASE = "form:", "form:base"
 FIELDS_MAX, DEPTH = 60, 3
 BASE_MAX = 200_000  # characters of params in a form: each field reads all of them again
 TYPES = ("string", "integer", "number", "boolean", "json")
-LONG = 80  # characters: a longer text gets a field of several lines
 
 
 class Field(NamedTuple):

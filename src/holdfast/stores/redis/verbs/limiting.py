@@ -54,8 +54,7 @@ class Limiting:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot, names = snapshot, snapshot.names
-        self._registry_key, self._limits_key = names("registry"), names("limits")
-        self._uses_key, self._books_key = names("claims"), names("books")
+        self._limits_key, self._uses_key, self._books_key = names("limits"), names("claims"), names("books")
         self._foreseen: frozenset[Kind] = frozenset()
         revision, registry, limits = snapshot.all(commands(names))
         self.revision: str = revision or "0"

@@ -21,7 +21,6 @@ from holdfast.machine.view import End
 from holdfast.records import (
     Answer,
     Instant,
-    Item,
     Json,
     NewEvent,
     Outbound,
@@ -322,7 +321,7 @@ class SqliteView(Starting):
     def answer(self, run: RunRow) -> Verdict | None:
         return None if run.commit_answer is None else _decode_answer(run.commit_answer)
 
-    def answered(self, run: RunRow, item: Item, verdict: Verdict) -> None:
+    def answered(self, run: RunRow, verdict: Verdict) -> None:
         common = verdict == _VERDICTS[verdict.status]
         run.commit_answer = _ANSWERS[verdict.status] if common else text(verdict)
 
