@@ -12,9 +12,10 @@
 | `masking` | values that are hidden in a copy for debugging |
 | `families` | groups of runs that must move together |
 | `leaving` | runs that stop at the source, and come back |
-| `moving` | a store into another store: `Mover` |
+| `moving`, `move_reports` | a store into another store: `Mover`, and its report |
 | `comparing` | whether a run came as it was |
 | `resealing` | values of encrypted stores, sealed anew |
 | `departing`, `receipts` | a move by a file, and what the two sides tell each other |
+| `late_events` | events that come to the source after that file was written |
 | `places` | where a store is, for people |
 """

@@ -1,16 +1,17 @@
 """The Redis store, for Redis 6.2 and newer and for Valkey: hashes are the truth, sorted sets lead to them.
 
-A verb reads, decides by the machine that memory and SQLite share, and saves by one script that first compares
-what was read. Any number of processes share a store.
+A verb reads, decides by the machine (`machine/`), and saves by one script that first compares what was read.
+Any number of processes share a store.
 
 | module | content |
 |---|---|
 | `core`, `snapshot`, `scripts/` | how a verb reads, decides and saves |
-| `connections`, `pool`, `link`, `nodes` | calls to the server, and to the right node of a cluster |
-| `settings` | which servers are refused |
-| `rows`, `indexes`, `names`, `held`, `view` | rows, the sets that lead to them, the machine's view |
+| `address`, `settings` | the store URL; which servers are refused |
+| `connections`, `pool`, `link`, `nodes`, `errors` | calls to the server, and to the right node of a cluster |
+| `names`, `rows`, `indexes`, `counting` | keys, rows, the sets that lead to rows, kept counts |
+| `view`, `held`, `families`, `importing` | the machine's view of rows; that of an import |
 | `inbox`, `messages` | events and receipts; messages of the outbox |
-| `plain`, `starts` | plain writes of holders and plain starts, by scripts of their own |
+| `plain`, `starts`, `taking`, `batches` | plain writes, starts and claims: many runs by one script |
 | `producing` | starts from other languages, by a script that anyone can call |
 | `verbs/` | the verbs of the contract, a module for each part |
 | `listener` | wake-ups |
