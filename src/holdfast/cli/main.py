@@ -188,9 +188,8 @@ def exit_code(error: errors.HoldfastError) -> int:
     return USAGE if isinstance(error, errors.UsageError) and not isinstance(error, refused) else REFUSED
 
 
-_QUOTED = re.compile(
-    r"'([^']{60})[^']{20,}'"
-)  # long arguments in a message are cut: the reason stands after them
+# Long arguments in a message are cut: the reason stands after them.
+_QUOTED = re.compile(r"'([^']{60})[^']{20,}'")
 
 
 def _message(error: click.ClickException) -> str:

@@ -11,9 +11,8 @@ import click
 DEFAULT_STORE = "sqlite:///holdfast.db"
 STORE = "holdfast.store"
 STORES = "holdfast.stores"  # all stores that were given, where several are allowed
-STORE_TYPED = (
-    "holdfast.store.typed"  # whether the store was given on the command line, not by the environment
-)
+# Whether the store was given on the command line, not by the environment.
+STORE_TYPED = "holdfast.store.typed"
 
 SEQ = click.IntRange(0, 2**63 - 1)  # a sequence number of a store
 ROWS = click.IntRange(1, 10_000)  # rows of one page

@@ -20,9 +20,8 @@ log = logging.getLogger("holdfast.http")
 FILES_MAX = 65_536  # a process needs no more
 FILES = 1024  # where the limit cannot be read
 ACCEPTED_MAX = 100  # connections that the event loop accepts in one turn, before any of them is counted
-RESERVE = (
-    2 * ACCEPTED_MAX + 56
-)  # files of the store, of the worker, and of connections that are not counted yet
+# Files of the store, of the worker, and of connections that are not counted yet.
+RESERVE = 2 * ACCEPTED_MAX + 56
 TELL_SECONDS = 60.0  # between two lines about a full server
 HANDSHAKE_SECONDS = 20.0  # from the connection to the end of the handshake of TLS
 

@@ -32,9 +32,8 @@ class Operation(NamedTuple):
     tag: str
     scopes: tuple[Scope, ...]
     handler: Handler
-    takes: dict[
-        str, type[msgspec.Struct]
-    ]  # the types of path, query, headers and body, as far as it has them
+    # The types of path, query, headers and body, as far as it has them.
+    takes: dict[str, type[msgspec.Struct]]
     answer: Any  # the type of the answer; None: no content
     statuses: tuple[int, ...]
     summary: str

@@ -71,9 +71,8 @@ class RunRow(msgspec.Struct, gc=False):
     resume_to: Status | None = None
     attempt: int = 0
     crashes: int = 0
-    survived: int = (
-        0  # 1: it executed for a whole lease time since its last progress, and its crashes were forgiven
-    )
+    # 1: it executed for a whole lease time since its last progress, and its crashes were forgiven.
+    survived: int = 0
     tried_of: int | None = None  # for a run that failed by a step: the max_attempts of that step
     fence: int = 0
     leased_by: str | None = None

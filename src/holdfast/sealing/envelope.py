@@ -19,9 +19,8 @@ from holdfast.records import Claim, Json
 from .hooks import Compress
 
 VERSION = 1
-OURS = (
-    "sealed"  # the kind of an error that says why a run cannot be opened: written by Holdfast, so no secret
-)
+# The kind of an error that says why a run cannot be opened: written by Holdfast, so no secret.
+OURS = "sealed"
 SHUT = "sealed: "  # the beginning of the last error of a run that was released because it cannot be opened
 
 

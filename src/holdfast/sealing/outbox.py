@@ -70,9 +70,8 @@ class SealedOutbox:
         try:
             veiled = self._chain.veil(shown, answer.error, failure_place(answer.id)) or answer.error
         except CannotSeal:
-            veiled = msgspec.json.encode(
-                shown
-            ).decode()  # the error text is dropped, because the other answers are worth more
+            # The error text is dropped, because the other answers are worth more.
+            veiled = msgspec.json.encode(shown).decode()
         return _replace(answer, error=veiled)
 
     async def outbox(

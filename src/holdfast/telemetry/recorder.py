@@ -166,9 +166,8 @@ class Recorder(Measures):
         self._steps = _Histogram(catalog.STEP_DURATION, lock)
         self._tries = self._steps.fresh
         self._executions = _Counter(catalog.EXECUTIONS, lock)
-        self._ended: list[
-            tuple[str, str]
-        ] = []  # executions that are not counted yet: the type, and how they ended
+        # Executions that are not counted yet: the type, and how they ended.
+        self._ended: list[tuple[str, str]] = []
         self._retries = _Counter(catalog.STEP_RETRIES, lock)
         self._lost = _Counter(catalog.LEASES_LOST, lock)
         self._engine_errors = _Counter(catalog.ENGINE_ERRORS, lock)

@@ -25,9 +25,8 @@ from holdfast.engine.plans.task import PlanTask
 from holdfast.errors import UsageError
 from holdfast.records import Claim
 
-Begun = Callable[
-    [Claim, str], None
-]  # called with the claim and the key of a step that begins; "" for the body
+# Called with the claim and the key of a step that begins; "" for the body.
+Begun = Callable[[Claim, str], None]
 
 
 class Replacements:

@@ -40,9 +40,8 @@ class ImportReport(msgspec.Struct, kw_only=True):
 
     imported: int = 0
     there: int = 0  # runs that were imported before
-    gone: int = (
-        0  # runs that move and were imported before, and were purged here since: they do not come again
-    )
+    # Runs that move and were imported before, and were purged here since: they do not come again.
+    gone: int = 0
     refused_runs: int = 0
     events: int = 0
     schedules: int = 0  # schedules that were made, and are paused

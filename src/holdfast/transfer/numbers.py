@@ -16,9 +16,8 @@ class _Pairs:
 
     def __init__(self) -> None:
         self._from, self._to = array("q"), array("q")
-        self._newest = array(
-            "q"
-        )  # the highest number at the target so far: events may have been there before
+        # The highest number at the target so far: events may have been there before.
+        self._newest = array("q")
 
     def add(self, seq: int, number: int) -> None:
         """Add a number, or replace it: an event that was purged at the target has another one when it comes

@@ -55,9 +55,8 @@ from .pace import Pace
 PAGE_MAX = 200  # runs of a page: a pause takes effect at the end of a page
 PAGES = 50  # pages of one run; then its chain goes on, so that no record grows without end
 COUNT_MAX = 10_000  # runs that are counted; more are shown as "10,000+"
-IN_SLOT_SECONDS = (
-    0.2  # longest wait for the next call that holds a slot; of slower operations a page has one run
-)
+# Longest wait for the next call that holds a slot; of slower operations a page has one run.
+IN_SLOT_SECONDS = 0.2
 TURN_SECONDS = 1.0  # executed so long, it goes back to the queue at the end of a page
 LANES = 8  # calls at the same time: one slow call must not slow down the pace
 REASON_MAX = 120  # characters

@@ -17,9 +17,8 @@ Answered = Callable[[Verdict], None]
 Entry = tuple[Item, Answered, int]  # an item, the callback for its verdict, and its size in bytes
 
 BATCH_MAX = 1000
-ROWS_MAX = (
-    2 * BATCH_MAX
-)  # rows of a batch: a run with many children, a segment, or a run that sends much has many
+# Rows of a batch: a run with many children, a segment, or a run that sends much has many.
+ROWS_MAX = 2 * BATCH_MAX
 
 
 class Batches:

@@ -38,9 +38,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     now: Instant
     workers: Sequence[Presence] = ()  # live workers, for a run that is pending or overdue
     holds: Sequence[Hold] = ()  # reasons why it may not be claimed, for a pending run
-    failed: Step | None = (
-        None  # the step that will be retried, or the call of the child that made the run fail
-    )
+    # The step that will be retried, or the call of the child that made the run fail.
+    failed: Step | None = None
     paused: Mapping[str, Any] = {}  # the data of its pause in the trail
     children: Mapping[UUID, Run] = {}  # the first few child runs that it waits for
     child: tuple[UUID, Explanation] | None = None  # the first open child run, and why that does not move

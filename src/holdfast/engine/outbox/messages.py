@@ -20,9 +20,8 @@ from holdfast.records import Instant, Outbound
 
 SENT_BYTES = 64 * MIB  # events and messages of one step: they are one commit and cannot be divided
 SENT_MAX = 10_000  # events and messages of one step: each is a row
-LOGGED_BYTES = (
-    32 * MIB
-)  # log rows that wait for one commit. With a step, its messages and a result: < 128 MiB
+# Log rows that wait for one commit. With a step, its messages and a result: < 128 MiB.
+LOGGED_BYTES = 32 * MIB
 LOGGED_MAX = 10_000  # log rows that wait for one commit
 
 

@@ -33,9 +33,8 @@ from .sinks import DELAY_MAX_SECONDS, Refused, Sinks, Unopenable
 
 log = safe_logger("holdfast.relay")
 
-MARGIN_SECONDS = (
-    30.0  # added to the longest try for the lease: the time in which the answer may reach the store
-)
+# Added to the longest try for the lease: the time in which the answer may reach the store.
+MARGIN_SECONDS = 30.0
 CARRIED_BYTES = 256 * MIB  # bytes of messages in flight: 64 of the largest size
 UNOPENABLE_SECONDS = 60.0  # time for which a relay without the key leaves a message, or a webhook, to others
 TAKE_SECONDS = 5.0  # time for which an ending relay waits for the answer to its last take

@@ -54,9 +54,8 @@ class Versions:
             if isinstance(one, Plan):
                 self._plans.setdefault(bare(one.type), []).append(one)
         self._stand_ins: dict[str, Plan] = {}  # plans that stand in for versions that are not defined here
-        self._lacking: dict[
-            str, tuple[str, ...]
-        ] = {}  # by type that it could stand in for: tasks without a handler
+        # By type that it could stand in for: tasks without a handler.
+        self._lacking: dict[str, tuple[str, ...]] = {}
         self._served: tuple[str, ...] = ()  # types that it stands in for now: no live worker has them itself
         self._claims_left = 0  # runs of these types that it may still claim before the next look
         self._others_first = False  # the next claim asks for these types before its own

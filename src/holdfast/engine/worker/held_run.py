@@ -73,9 +73,8 @@ class HeldRun(ABC):
         self._answered_at = self.world.monotonic() - claim.kept_seconds
         # Steps that are executed now, by key, in the order in which they began: the try, and when it began.
         self.running: dict[str, tuple[int, Instant]] = {}
-        self.shown: frozenset[tuple[str, int]] = (
-            frozenset()
-        )  # those that people can see already, with the try
+        # Those that people can see already, with the try.
+        self.shown: frozenset[tuple[str, int]] = frozenset()
         self._stop: ends.Stopped | None = None
         self._drive: Drive | None = None
         self._unwinding: asyncio.TimerHandle | None = None

@@ -43,9 +43,8 @@ class Leases:
         self._lease_seconds = lease_seconds
         self._loop = asyncio.get_running_loop()
         self.held: dict[UUID, HeldRun] = {}
-        self._askers: deque[asyncio.Future[None]] = (
-            deque()
-        )  # filled by the event loop, emptied by the beat's thread
+        # Filled by the event loop, emptied by the beat's thread.
+        self._askers: deque[asyncio.Future[None]] = deque()
         self._strays: set[tuple[UUID, int]] = set()
         self._given_up: dict[tuple[UUID, int], float] = {}
         self._pulse: Pulse | None = None

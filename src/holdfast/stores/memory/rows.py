@@ -106,9 +106,8 @@ class State:
     keyring: KeyRows = field(default_factory=KeyRows)
     page_sessions: dict[str, PageSession] = field(default_factory=dict)
     happenings: Happenings = field(default_factory=Happenings)
-    accounts: dict[UUID, Account] = field(
-        default_factory=dict
-    )  # budgets that runs share, by the run at the top
+    # Budgets that runs share, by the run at the top.
+    accounts: dict[UUID, Account] = field(default_factory=dict)
     schedules: dict[tuple[str, str], ScheduleRow] = field(default_factory=dict)  # by tenant and name
     parts: dict[UUID, list[CarriedRun]] = field(default_factory=dict)  # of large runs that are being imported
     # The highest numbers given so far. Numbers of removed rows are not given again.

@@ -17,9 +17,8 @@ AT_ONCE = 100  # runs of one round trip
 IN_SCRIPT = 20  # runs of one script: more would keep the server from others for too long
 SCRIPT_BYTES = 512 * 1024  # values of one script; one run alone may have more
 ROWS = 250  # steps, trail rows, events and messages of one script; one step alone may have more
-EXACT = (
-    10**15
-)  # microseconds that a script may add to the clock: sums stay below 2**53, which Lua keeps exactly
+# Microseconds that a script may add to the clock: sums stay below 2**53, which Lua keeps exactly.
+EXACT = 10**15
 
 packed = msgspec.msgpack.Encoder().encode
 

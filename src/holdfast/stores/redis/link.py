@@ -62,9 +62,8 @@ class Link(asyncio.Protocol):
         self._is_retired = False
         self.is_over = False
         self._used_at = loop.time()
-        self.heard: Callable[[Any], None] | None = (
-            None  # takes the messages of a subscriber; None: it is over
-        )
+        # Takes the messages of a subscriber; None: it is over.
+        self.heard: Callable[[Any], None] | None = None
         self._transport.set_protocol(self)
 
     @property

@@ -73,9 +73,8 @@ class Post:
     def __init__(self, snapshot: Snapshot, now: Instant) -> None:
         self._snapshot, self._names, self._now = snapshot, snapshot.names, now
         self._rows: dict[str, MessageRow | None] = {}
-        self._stored: dict[
-            str, tuple[MessageRow, bool]
-        ] = {}  # as the sets have it: the row, and if it is first
+        # As the sets have it: the row, and if it is first.
+        self._stored: dict[str, tuple[MessageRow, bool]] = {}
         self._lines: dict[str, list[str]] = {}  # the first messages of a line
 
     def row(self, id: str) -> MessageRow | None:

@@ -30,9 +30,8 @@ class Scale:
         width = min(FOLD_WIDTH, FOLDS_WIDTH / len(gaps)) if gaps else 0.0
         plain = (self.end - self.begin) - sum(high - low for low, high in gaps)
         rate = (100.0 - width * len(gaps)) / max(plain, 1e-9)
-        self._knots: list[Span] = [
-            (self.begin, 0.0)
-        ]  # instants and their percent, between which it is linear
+        # Instants and their percent, between which it is linear.
+        self._knots: list[Span] = [(self.begin, 0.0)]
         self.folds: list[Fold] = []
         for low, high in gaps:
             at, left = self._knots[-1]

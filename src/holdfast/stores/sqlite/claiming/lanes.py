@@ -54,9 +54,8 @@ def in_order(
     values = {**_begin(tenant, type_), "most": 1 << 62, "now": now}
     # One cursor is enough: all heads are found and sorted before its first row arrives.
     first: Iterator[Row] = db.connection.execute(_SQL["due_heads"], values)
-    behind: list[
-        tuple[Row, int, list[Row]]
-    ] = []  # of each lane that was begun: its next run, where, and in what
+    # Of each lane that was begun: its next run, where, and in what.
+    behind: list[tuple[Row, int, list[Row]]] = []
     head = next(first, None)
     while head is not None or behind:
         if head is not None and (not behind or head < behind[0][0]):

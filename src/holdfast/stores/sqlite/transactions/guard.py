@@ -59,9 +59,8 @@ _PRAGMAS = frozenset(
     ]
 )
 
-_SETTINGS = frozenset(
-    {"foreign_keys", "journal_mode", "schema_version", "synchronous"}
-)  # may be read, not set
+# May be read, not set.
+_SETTINGS = frozenset({"foreign_keys", "journal_mode", "schema_version", "synchronous"})
 
 
 def refuse_inside(path: str) -> None:
@@ -124,9 +123,8 @@ class Guard:
     def _let_go(self) -> None:
         connection = self._connection
         connection.authorizer = None
-        connection.row_trace = connection.exec_trace = (
-            None  # else traces that the function set would see the engine's rows
-        )
+        # Else traces that the function set would see the engine's rows.
+        connection.row_trace = connection.exec_trace = None
         connection.set_commit_hook(None, id=self)
         connection.set_rollback_hook(None, id=self)
         connection.set_progress_handler(None, id=self)

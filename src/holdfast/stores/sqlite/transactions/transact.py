@@ -61,9 +61,8 @@ class Transaction:
             raise RolledBack(error) from None
         recorded = view.step(run, item.steps[-1].key)
         if recorded is not None and recorded.status in SETTLED:
-            db.run(
-                f"rollback to {SAVEPOINT}"
-            )  # the step is recorded: its writes must not be done a second time
+            # The step is recorded: its writes must not be done a second time.
+            db.run(f"rollback to {SAVEPOINT}")
         verdict = write(view, run, item, marked=True)
         verdict = with_left(view, run, item, verdict)
         view.save()
