@@ -357,7 +357,9 @@ func (w *Worker) drain(ctx context.Context) {
 
 func (w *Worker) interrupt(lost bool) {
 	for _, one := range w.all() {
-		one.lost.Store(lost || one.lost.Load())
+		if lost {
+			one.lost.Store(true)
+		}
 		one.cancel()
 	}
 }

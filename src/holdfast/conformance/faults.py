@@ -81,7 +81,12 @@ def made(status: int, value: Any, kind: str = "application/json") -> Answer:
 
 def problem(status: int, code: str, detail: str) -> Answer:
     """Return a refusal that asks for the same request again."""
-    body = {
+    return made(status, _repeatable(status, code, detail), "application/problem+json")
+
+
+def _repeatable(status: int, code: str, detail: str) -> dict[str, Any]:
+    """Return a problem that another try may cure."""
+    return {
         "type": f"/docs/problems#{code}",
         "title": detail,
         "status": status,
@@ -90,7 +95,6 @@ def problem(status: int, code: str, detail: str) -> Answer:
         "retryable": True,
         "retry_after_ms": RETRY_AFTER_MS,
     }
-    return made(status, body, "application/problem+json")
 
 
 def instead(kind: Kind | None, exchange: Exchange) -> Answer | None:
@@ -108,15 +112,7 @@ def instead(kind: Kind | None, exchange: Exchange) -> Answer | None:
 
 def busy(exchange: Exchange) -> Answer:
     """Return the answer that the rows of all items are busy."""
-    why = {
-        "type": "/docs/problems#run-busy",
-        "title": "Another session has the run",
-        "status": 409,
-        "detail": "another session has the run",
-        "code": "run-busy",
-        "retryable": True,
-        "retry_after_ms": RETRY_AFTER_MS,
-    }
+    why = _repeatable(409, "run-busy", "another session has the run")
     items = [
         {"run": one.get("run"), "seq": one.get("seq"), "answer": "refused", "problem": why}
         for one in exchange.items

@@ -252,17 +252,10 @@ class Recorder(Measures):
     def families(self) -> list[Family]:
         """Return a copy of all metrics of this process, in the order of the catalog."""
         kept = (
-            *(self._claims, self._resumes, self._steps, self._executions, self._retries, self._lost),
-            *(
-                self._engine_errors,
-                self._calls,
-                self._refusals,
-                self._sent,
-                self._failed,
-                self._fired,
-                self._late,
-            ),
-        )
+            self._claims, self._resumes, self._steps, self._executions, self._retries, self._lost,
+            self._engine_errors, self._calls, self._refusals, self._sent, self._failed, self._fired,
+            self._late,
+        )  # fmt: skip
         with self._lock:
             self._count_ended()
             found = {one.metric.name: Family(one.metric, one.copy()) for one in kept}

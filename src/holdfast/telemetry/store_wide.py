@@ -172,10 +172,10 @@ def _runs(found: dict[Labels, Counts], more: Labels) -> Iterable[Family]:
     started, finished, retried, expired, open_, suspended = (
         _Sums(metric, more)
         for metric in (
-            *(catalog.RUNS_STARTED, catalog.RUNS_FINISHED, catalog.RUNS_RETRIED, catalog.LEASES_EXPIRED),
-            *(catalog.RUNS_OPEN, catalog.RUNS_SUSPENDED),
+            catalog.RUNS_STARTED, catalog.RUNS_FINISHED, catalog.RUNS_RETRIED, catalog.LEASES_EXPIRED,
+            catalog.RUNS_OPEN, catalog.RUNS_SUSPENDED,
         )
-    )
+    )  # fmt: skip
     for tenant, counts in found.items():
         for type_, happened in _largest(counts.totals):
             started.add((type_, *tenant), happened.get("started", 0))

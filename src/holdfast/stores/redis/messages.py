@@ -81,7 +81,7 @@ class Post:
         """Return a message."""
         if id not in self._rows:
             text = self._snapshot.guarded("HGET", message_key(self._names, id), "row")
-            row = self._rows[id] = None if text is None else _ROW.decode(text)
+            row = self._rows[id] = None if text is None else message_row(text)
             if row is not None:
                 self._stored[id] = msgspec.structs.replace(row), self.is_first(row)
         return self._rows[id]
@@ -90,7 +90,7 @@ class Post:
         """Read these messages in one round trip."""
         new = [id for id in ids if id not in self._rows]
         found = self._snapshot.all([("HGET", message_key(self._names, id), "row") for id in new])
-        decoded = [_ROW.decode(text) for text in found if text is not None]
+        decoded = [message_row(text) for text in found if text is not None]
         lines = [line for row in decoded if (line := line_of(self._names, row)) and line not in self._lines]
         self._snapshot.all(map(_look, lines))
 

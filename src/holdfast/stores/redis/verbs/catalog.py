@@ -44,6 +44,7 @@ from .shown import Showing
 from .steps import StepReads
 
 PAGE = 200  # runs that are read at once
+WAITS = 500  # waits on a topic that are read at once
 _DEFINITION = msgspec.json.Decoder(Definition)
 _LIVE = {Status.PENDING: StepStatus.READY, Status.LEASED: StepStatus.RUNNING}
 
@@ -107,11 +108,11 @@ class CatalogVerbs(CountVerbs, StepReads, Showing):
     async def waiting_on(self, topic: str, tenant: str) -> list[UUID]:
         key, low, found = self._names.waits(tenant, topic), "-", list[UUID]()
         while True:
-            (members,) = await self._connections.ask([("ZRANGEBYLEX", key, low, "+", "LIMIT", 0, 500)])
+            (members,) = await self._connections.ask([("ZRANGEBYLEX", key, low, "+", "LIMIT", 0, WAITS)])
             named = [*dict.fromkeys(ids(members))]
             seen = zip(named, await self._rows(named, small=True), strict=True)
             found += [id for id, row in seen if row and row.status in OPEN and row.deleted_at is None]
-            if len(members) < 500:
+            if len(members) < WAITS:
                 return [*dict.fromkeys(found)]
             low = f"({members[-1]}"
 

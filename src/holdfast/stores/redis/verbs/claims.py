@@ -22,6 +22,22 @@ from holdfast.stores.redis.snapshot import Snapshot
 from . import limiting
 from .due_runs import claim, queues_of
 
+QUEUES = 100  # queues that one script looks at
+STALE_TRIES = 3  # how often rules are read again that somebody has changed meanwhile
+CLAIM_ROUNDS = 200  # others may be faster so often
+
+
+class KnownRules(NamedTuple):
+    """Registry and limits as this process has read them, and their revision."""
+
+    revision: str
+    rules: Rules
+
+    @property
+    def limits(self) -> bool:
+        """True when a claim has to look at limits or weights."""
+        return bool(self.rules.scopes) or self.rules.weighs
+
 
 class ClaimVerb(Core):
     """The verb `claim`, as a mixin of the store."""
@@ -93,9 +109,8 @@ class ClaimVerb(Core):
         due = [one for one in found if placed(one[0])[1] <= now]
         later = [queue for first, queue in found if placed(first)[1] > now]
         if later:
-            for queue, heads in zip(
-                later, await self._connections.ask([("heads", one) for one in later]), strict=True
-            ):
+            answers = await self._connections.ask([("heads", one) for one in later])
+            for queue, heads in zip(later, answers, strict=True):
                 due += [(head, queue) for head in heads if placed(head)[1] <= now][:1]
         return [queue for _, queue in sorted(due)[:QUEUES]]
 
@@ -109,10 +124,8 @@ class ClaimVerb(Core):
             )
             if left.limit <= 0:
                 break
-            crashes, weighs = (
-                [one.crashes for one in taken],
-                self._rules is not None and self._rules.rules.weighs,
-            )
+            crashes = [one.crashes for one in taken]
+            weighs = self._rules is not None and self._rules.rules.weighs
             snapshot = Snapshot(self._names, self._clock)
             work = partial(claim, ask=left, crashes=crashes, weighs=weighs)
             rows, claims, apart = await self._decided(snapshot, work)
@@ -123,7 +136,7 @@ class ClaimVerb(Core):
                     await self._save(snapshot)
                 break
             applied = await self._save(snapshot)
-            mine = applied if apart else [*applied * len(claims)]
+            mine = applied if apart else applied * len(claims)  # one group, which has them all
             for row, one, is_mine in zip(rows, claims, mine, strict=True):
                 if is_mine:
                     taken.append(one)
@@ -131,23 +144,6 @@ class ClaimVerb(Core):
             if all(mine) and len(claims) < left.limit:
                 break  # there are no more
         return taken
-
-
-class KnownRules(NamedTuple):
-    """Registry and limits as this process has read them, and their revision."""
-
-    revision: str
-    rules: Rules
-
-    @property
-    def limits(self) -> bool:
-        """True when a claim has to look at limits or weights."""
-        return bool(self.rules.scopes) or self.rules.weighs
-
-
-QUEUES = 100  # queues that one script looks at
-STALE_TRIES = 3  # how often rules are read again that somebody has changed meanwhile
-CLAIM_ROUNDS = 200  # others may be faster so often
 
 
 def _bytes(claim: Claim) -> int:

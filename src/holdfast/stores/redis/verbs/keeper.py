@@ -34,6 +34,8 @@ from . import limiting
 from .presence import present_workers
 from .queue import NO_TRANSACTIONS
 
+COPIED = 8 * 1024 * 1024  # bytes of values that one slice copies
+
 T = TypeVar("T")
 Sliced = tuple[list[UUID], bool]  # the runs that were woken, and True when the event is delivered
 
@@ -212,9 +214,6 @@ def hand_over(snapshot: Snapshot, key: str, limit: int) -> Sliced:
     else:
         snapshot.do("HSET", key, "cursor", page[looked - 1])
     return woken, is_done
-
-
-COPIED = 8 * 1024 * 1024  # bytes of values that one slice copies
 
 
 def carry_out(snapshot: Snapshot, limit: int) -> tuple[int, bool]:

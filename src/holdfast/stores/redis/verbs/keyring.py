@@ -42,6 +42,7 @@ from holdfast.stores.redis.snapshot import Snapshot
 _KEY = msgspec.json.Decoder(ApiKey)
 _AUDIT = msgspec.json.Decoder(AuditWrite)
 PAGE = 200  # rows that are read at once
+WORDS = 500  # rows that one command removes
 
 
 def _find(snapshot: Snapshot, id: str, tenant: str | None) -> ApiKey:
@@ -121,15 +122,15 @@ def _purge_audit(snapshot: Snapshot, limit: int, now: Instant) -> int:
     names, since = snapshot.names, now - micros(AUDIT_SECONDS)
     members = snapshot.read("ZRANGE", names("audit"), 0, limit - 1)
     old = [member for member in members if int(member.split(" ", 2)[1]) <= since]
-    for at in range(0, len(old), 500):
-        snapshot.do("ZREM", names("audit"), *old[at : at + 500])
+    for at in range(0, len(old), WORDS):
+        snapshot.do("ZREM", names("audit"), *old[at : at + WORDS])
     of_tenants: dict[str, list[str]] = {}
     for member in old:
         seq, at_, text = member.split(" ", 2)
         of_tenants.setdefault(_AUDIT.decode(text).tenant, []).append(f"{seq} {at_}")
     for tenant, rows in of_tenants.items():
-        for at in range(0, len(rows), 500):
-            snapshot.do("ZREM", names.of("audit", tenant), *rows[at : at + 500])
+        for at in range(0, len(rows), WORDS):
+            snapshot.do("ZREM", names.of("audit", tenant), *rows[at : at + WORDS])
     return len(old)
 
 

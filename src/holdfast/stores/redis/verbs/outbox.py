@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.bounds import page, text_bytes
+from holdfast.bounds import BATCH_BYTES, page, text_bytes
 from holdfast.contract import DUE_COUNTED, GIVE_UP_SECONDS
 from holdfast.errors import UnknownMessage, UsageError
 from holdfast.machine.durations import micros
@@ -28,14 +28,13 @@ from holdfast.records import (
 )
 from holdfast.records.sizes import message_bytes
 from holdfast.stores.redis.core import Core
-from holdfast.stores.redis.messages import MessageRow, Post, line_of, message_key
+from holdfast.stores.redis.messages import MessageRow, Post, line_of, message_key, message_row
 from holdfast.stores.redis.snapshot import Snapshot
 from holdfast.stores.run_filter import inside, matches_message
 
 ANSWERS = ("sent", "failed", "dead", "released")
 PAGE = 200  # messages that are read at once
 _ALL = OutboxFilter()
-_ROW = msgspec.json.Decoder(MessageRow)
 _WEBHOOK = msgspec.json.Decoder(Webhook)
 
 
@@ -70,7 +69,7 @@ class OutboxVerbs(Core):
         where = inside(where or _ALL)
         found: list[OutboxMessage] = []
         key = self._names("outbox") if where.run is None else self._names("outbox:run", str(where.run))
-        while len(found) < limit and sum(map(message_bytes, found)) < _BATCH:
+        while len(found) < limit and sum(map(message_bytes, found)) < BATCH_BYTES:
             (members,) = await self._connections.ask(
                 [("ZRANGEBYSCORE", key, f"({after}", "+inf", "WITHSCORES", "LIMIT", 0, PAGE)]
             )
@@ -85,7 +84,7 @@ class OutboxVerbs(Core):
         read = [
             (row, int(seq), payload)
             for text, seq, payload in await self._connections.ask(asked)
-            if text is not None and matches_message(row := _ROW.decode(text), where)
+            if text is not None and matches_message(row := message_row(text), where)
         ]
         lines = [line_of(self._names, row) for row, _, _ in read]
         heads = {line: None for line in lines if line is not None}
@@ -166,9 +165,6 @@ class OutboxVerbs(Core):
         return await self._change(remove)
 
 
-_BATCH = 8 * 1024 * 1024
-
-
 def _sinks(snapshot: Snapshot, ask: RelayAsk) -> tuple[list[str], dict[str, Webhook]]:
     """Return the sinks that a relay serves, and those of them that are webhooks."""
     hooks: dict[str, Webhook] = {}
@@ -185,7 +181,7 @@ def _first_of(snapshot: Snapshot, ask: RelayAsk, sink: str, limit: int) -> list[
     while len(found) < limit:
         ids = snapshot.read("ZRANGE", names.of("outbox:due", sink), at, at + size - 1)
         texts = snapshot.all([("HGET", message_key(names, id), "row") for id in ids])
-        rows = [_ROW.decode(text) for text in texts if text is not None]
+        rows = [message_row(text) for text in texts if text is not None]
         # The set was read before the rows: a message may have been sent meanwhile.
         rows = [row for row in rows if row.status is MessageStatus.PENDING]
         found += [row for row in rows if tenants is None or row.tenant in tenants]
