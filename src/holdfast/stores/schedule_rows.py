@@ -54,7 +54,7 @@ class ScheduleRow(msgspec.Struct, kw_only=True):
 class Runs(Protocol):
     """The runs of a store, as schedules need them."""
 
-    def foresee(self, runs: Sequence[UUID]) -> None:
+    def prefetch(self, runs: Sequence[UUID]) -> None:
         """Read these runs together, because they will be asked for."""
 
     def runs_on(self, run: UUID, *, hidden: bool = False) -> bool:
@@ -113,7 +113,7 @@ def fire(row: ScheduleRow | None, firing: Firing, runs: Runs, now: Instant) -> F
     if firing.by is not FiredBy.HAND and (taken := runs.taken(firing)):
         return Fired(answer="taken", taken=taken)
     known = sorted(row.open)
-    runs.foresee(known[:FORGET_MAX])
+    runs.prefetch(known[:FORGET_MAX])
     kept = [run for run in known[:FORGET_MAX] if runs.runs_on(run, hidden=True)]
     row.open = (*kept, *known[FORGET_MAX:])
     fired = _fired(row, firing, runs)

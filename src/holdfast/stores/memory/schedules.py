@@ -35,7 +35,7 @@ class StoredRuns:
     def __init__(self, state: State, now: Instant = 0) -> None:
         self._state, self._now = state, now
 
-    def foresee(self, runs: Sequence[UUID]) -> None:
+    def prefetch(self, runs: Sequence[UUID]) -> None:
         """Do nothing: the runs are here."""
 
     def runs_on(self, run: UUID, *, hidden: bool = False) -> bool:

@@ -82,7 +82,7 @@ class Inbox:
         snapshot.do("PUBLISH", names.of("emitted", row.tenant, row.topic), row.id)
         return row
 
-    def foresee(self, run: RunRow, waits: Sequence[StepRow]) -> None:
+    def prefetch(self, run: RunRow, waits: Sequence[StepRow]) -> None:
         """Read together what `available` needs for several waits of a run."""
         places = [place for wait in waits if wait.topic is not None for place in self._places(run, wait)]
         newest = self._snapshot.all(map(_newest, places))
@@ -95,13 +95,13 @@ class Inbox:
         ]
         self._snapshot.all([("HGETALL", name) for name in names if name is not None])
 
-    def foresee_events(self, waits: Sequence[tuple[RunRow, StepRow]]) -> None:
+    def prefetch_events(self, waits: Sequence[tuple[RunRow, StepRow]]) -> None:
         """Read together what `available` and `take` need for waits whose event has probably come."""
         placed = [(run, place) for run, wait in waits for place in self._places(run, wait)]
         newest, pages = ([make(place) for _, place in placed] for make in (_newest, _page))
         took = [("HGET", self._names("took", str(run.id)), wait.key) for run, wait in waits]
         found = self._snapshot.all([*newest, *pages, *took])[len(newest) :]
-        self._snapshot.foresee(
+        self._snapshot.prefetch(
             self._receipts(run.chain_id, _numbers(page))
             for (run, _), page in zip(placed, found, strict=False)
             if page

@@ -118,7 +118,7 @@ class Snapshot:
             raise Missing
         return [self._answers[command] for command in asked]
 
-    def foresee(self, commands: Iterable[Command]) -> None:
+    def prefetch(self, commands: Iterable[Command]) -> None:
         """Read these commands now, together, because they will be needed."""
         self.all(commands)
 

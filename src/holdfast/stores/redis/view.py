@@ -173,8 +173,8 @@ class RedisView(Families):
     def to_look_at(self, run: RunRow) -> Iterable[StepRow]:
         waits = self._without_open_children(run, self.open_waits(run))
         if waits:  # one by one, each would cost a round trip
-            self._events.foresee(run, waits)
-            self._foresee_ends([wait.child for wait in waits if wait.child is not None])
+            self._events.prefetch(run, waits)
+            self._prefetch_ends([wait.child for wait in waits if wait.child is not None])
         return waits
 
     def _without_open_children(self, run: RunRow, waits: Sequence[StepRow]) -> Sequence[StepRow]:
@@ -190,7 +190,7 @@ class RedisView(Families):
                 still_open.add(child)
         return [wait for wait in waits if wait.child not in still_open]
 
-    def _foresee_ends(self, children: Sequence[UUID]) -> None:
+    def _prefetch_ends(self, children: Sequence[UUID]) -> None:
         """Read together what `end_of` needs for several children."""
         self.prefetch(children)
         found = [row for row in map(self.run, children) if row is not None and row.status in FINAL]
@@ -242,9 +242,9 @@ class RedisView(Families):
     def available(self, run: RunRow, wait: StepRow) -> EventRow | None:
         return self._events.available(run, wait)
 
-    def foresee_events(self, waits: Sequence[tuple[RunRow, StepRow]]) -> None:
+    def prefetch_events(self, waits: Sequence[tuple[RunRow, StepRow]]) -> None:
         """Read together what waits need whose event has probably come."""
-        self._events.foresee_events(waits)
+        self._events.prefetch_events(waits)
 
     def take(self, run: RunRow, event: EventRow, key: str, *, counts: bool) -> None:
         self._events.take(run, event, key, counts=counts)

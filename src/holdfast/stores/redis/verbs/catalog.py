@@ -136,7 +136,7 @@ class CatalogVerbs(CountVerbs, StepReads, Showing):
     ) -> Due:
         def due(snapshot: Snapshot) -> Due:
             names = snapshot.names
-            snapshot.foresee([
+            snapshot.prefetch([
                 *limiting.commands(names), *_chores(names), *schedules.commands(names, besides),
                 *(("heads", queue) for queue in _queues(names, types, tenants)),
             ])  # fmt: skip
@@ -222,7 +222,7 @@ def next_claim(
         [(type, tenant) for type in open_types for tenant in whose], lambda one: lanes_of(snapshot, *one)
     )
     found = [lane for some in lanes for lane in some]
-    book.foresee(capacities, found)
+    book.prefetch(capacities, found)
     return _first(_openings(snapshot, found, capacities))
 
 

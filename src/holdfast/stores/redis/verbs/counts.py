@@ -209,7 +209,7 @@ def due_runs(snapshot: Snapshot, tenant: str | None) -> tuple[Instant, dict[Pair
     queues = [names.of("queue", *pair) for pair in looked_at]
     firsts = [[one for one in found if one[1] <= now] for found in heads(snapshot, queues)]
     counted = list(map(_counting, queues, firsts, repeat(now)))
-    snapshot.foresee([command for commands in counted for command in commands])
+    snapshot.prefetch([command for commands in counted for command in commands])
     due = {
         pair: (sum(snapshot.all(commands)), min(at for _, at in found))
         for pair, commands, found in zip(looked_at, counted, firsts, strict=True)

@@ -38,11 +38,11 @@ def claim(
 
     `crashes`: those of runs that this claim has taken before.
     """
-    snapshot.foresee(_commands(snapshot.names, ask, weighs=weighs))
+    snapshot.prefetch(_commands(snapshot.names, ask, weighs=weighs))
     view = RedisView(snapshot)
     book = limiting.Limiting(snapshot)
     capacities = book.capacities(view.now)
-    book.foresee(capacities, [(type, None, None) for type in ask.types])
+    book.prefetch(capacities, [(type, None, None) for type in ask.types])
     types = [
         type for type in dict.fromkeys(ask.types)
         if capacities.rules.open_to(type, ask.runtime) and not capacities.full(type)
@@ -95,7 +95,7 @@ def _due(
     queues = [view.names.of("queue", type, tenant) for tenant in tenants for type in types]
     if len(queues) <= MANY:
         pages = [_page(queue, "-", due.size(len(queues))) for queue in queues]
-        view.snapshot.foresee([*pages, *(("heads", queue) for queue in queues)])
+        view.snapshot.prefetch([*pages, *(("heads", queue) for queue in queues)])
     firsts = dict(zip(queues, heads(view.snapshot, queues), strict=True))
     # A tenant that a limit holds back keeps its place.
     waiting = [
@@ -142,7 +142,7 @@ class Due:
         view = self._view
         pages = view.snapshot.all([_page(queue, "-", size) for queue in queues])
         places = [[placed(member) for member in page] for page in pages]
-        view.snapshot.foresee(  # of queues whose first runs are not due
+        view.snapshot.prefetch(  # of queues whose first runs are not due
             ("heads", queue)
             for queue, page in zip(queues, places, strict=True)
             if any(run_at > view.now for _, run_at, _ in page)
@@ -152,7 +152,7 @@ class Due:
     def _read(self, runs: Sequence[UUID]) -> None:
         self._view.prefetch(runs)
         found = (row for run in runs if (row := self._view.peek(run)) is not None)
-        self._book.foresee(self._capacities, ((row.type, row.tenant, row.limit_key) for row in found))
+        self._book.prefetch(self._capacities, ((row.type, row.tenant, row.limit_key) for row in found))
 
     def in_order(self) -> Iterator[RunRow]:
         tenants = [None] if self._ask.tenants is None else [*dict.fromkeys(self._ask.tenants)]
@@ -194,7 +194,7 @@ class Due:
     def _with_room(self, type: str, tenant: str | None) -> list[str]:
         """Return the queues of the lanes that no limit holds back."""
         lanes = lanes_of(self._view.snapshot, type, tenant)
-        self._book.foresee(self._capacities, lanes)
+        self._book.prefetch(self._capacities, lanes)
         return [indexes.lane(self._view.names, *lane) for lane in lanes if not self._capacities.full(*lane)]
 
     def _lane_by_lane(self, type: str, tenant: str | None) -> Iterator[Found]:

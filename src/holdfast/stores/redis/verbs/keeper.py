@@ -141,7 +141,7 @@ class KeeperVerbs(ChoreRounds, Core):
 def take_in(snapshot: Snapshot, event: NewEvent) -> bool:
     """Record an event unless it is known. Return True when it was known."""
     view, key = RedisView(snapshot), snapshot.names.event(event.tenant, event.id)
-    snapshot.foresee([("HGETALL", key), ("HGET", snapshot.names.numbers, "event")])
+    snapshot.prefetch([("HGETALL", key), ("HGET", snapshot.names.numbers, "event")])
     if read_event(snapshot, key) is not None:
         return True
     if event.run is not None:
@@ -164,7 +164,7 @@ def hand_over(snapshot: Snapshot, key: str, limit: int) -> Sliced:
     a later call, of any process, goes on behind it.
     """
     names = snapshot.names
-    snapshot.foresee([("HGETALL", key), ("ZSCORE", names("undelivered"), key)])
+    snapshot.prefetch([("HGETALL", key), ("ZSCORE", names("undelivered"), key)])
     event = read_event(snapshot, key)
     if event is None or snapshot.read("ZSCORE", names("undelivered"), key) is None:
         return [], True
@@ -181,7 +181,7 @@ def hand_over(snapshot: Snapshot, key: str, limit: int) -> Sliced:
     woken: list[UUID] = []
     looked = 0
     waits = [(UUID(member[:36]), member[37:]) for member in page]
-    snapshot.foresee([*view.commands(run for run, _ in waits), *view.step_commands(waits)])
+    snapshot.prefetch([*view.commands(run for run, _ in waits), *view.step_commands(waits)])
 
     def open_wait(run: UUID, key: str) -> tuple[RunRow, StepRow] | None:
         row = view.run(run)
@@ -190,7 +190,7 @@ def hand_over(snapshot: Snapshot, key: str, limit: int) -> Sliced:
             return None  # it was settled meanwhile
         return row, step
 
-    view.foresee_events([found for wait in waits if (found := open_wait(*wait)) is not None])
+    view.prefetch_events([found for wait in waits if (found := open_wait(*wait)) is not None])
 
     def look(wait: tuple[UUID, str]) -> None:
         nonlocal looked

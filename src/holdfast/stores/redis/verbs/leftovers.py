@@ -44,7 +44,7 @@ def forget_names(snapshot: Snapshot, left: Leftovers) -> None:
         for sink in sorted(left.sinks)
         for which in ("pending", "dead")
     ]
-    snapshot.foresee([
+    snapshot.prefetch([
         *(("HGET", *one) for one in fields), *(("ZCARD", key) for *_, key in owners),
         *(("ZCARD", key) for _, key in queues),
     ])  # fmt: skip
@@ -76,7 +76,7 @@ def void_receipts(snapshot: Snapshot, events: Iterable[EventRow]) -> None:
     Only then their receipts may go: an event that is still there must not be taken twice.
     """
     taken, shared = snapshot.names("taken"), [event for event in events if event.run is None]
-    snapshot.foresee(("ZCOUNT", taken, event.seq, event.seq) for event in shared)
+    snapshot.prefetch(("ZCOUNT", taken, event.seq, event.seq) for event in shared)
     for event in shared:
         if snapshot.guarded("ZCOUNT", taken, event.seq, event.seq):
             snapshot.do("ZADD", snapshot.names("taken:void"), event.seq, event.seq)

@@ -55,7 +55,7 @@ class Limiting:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot, names = snapshot, snapshot.names
         self._limits_key, self._uses_key, self._books_key = names("limits"), names("claims"), names("books")
-        self._foreseen: frozenset[Kind] = frozenset()
+        self._prefetched: frozenset[Kind] = frozenset()
         revision, registry, limits = snapshot.all(commands(names))
         self.revision: str = revision or "0"
         self.registry: dict[str, Registration] = {
@@ -99,12 +99,12 @@ class Limiting:
 
         return Capacities(self._snapshot.decoded(Rules, self.rules), now, leased, used)
 
-    def foresee(self, capacities: Capacities, kinds: Iterable[Kind]) -> None:
+    def prefetch(self, capacities: Capacities, kinds: Iterable[Kind]) -> None:
         """Read together the usage that decides about runs of these types, tenants and limit keys."""
         rules, commands = capacities.rules, list[Command]()
-        known, self._foreseen = self._foreseen, self._foreseen | {*kinds}
+        known, self._prefetched = self._prefetched, self._prefetched | {*kinds}
         for scope, name in dict.fromkeys(
-            named for kind in self._foreseen - known for named in zip(_SCOPES, kind, strict=True)
+            named for kind in self._prefetched - known for named in zip(_SCOPES, kind, strict=True)
         ):
             if name is not None and scope in rules.scopes:
                 applying = list(rules.of(scope, name))
@@ -112,7 +112,7 @@ class Limiting:
                     commands.append(("ZCARD", self._snapshot.names.of("leased", scope, name)))
                 if any(rule.rate is not None for rule in applying):
                     commands.append(("HGET", self._uses_key, parted(scope, name)))
-        self._snapshot.foresee(commands)
+        self._snapshot.prefetch(commands)
 
     def note_claims(self, taken: Capacities, now: Instant) -> None:
         """Record claims under a rate."""

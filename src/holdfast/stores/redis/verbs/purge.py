@@ -134,7 +134,7 @@ def _purge_some(snapshot: Snapshot, terms: Terms, place: Place) -> tuple[Leftove
     ids = [id for id, score in page if score <= until]
     owed = [("ZCARD", names("outbox:owed", id)) for id in ids]
     sizes = [command for id in ids for command in _sizes(names, id)]
-    snapshot.foresee([*view.commands(map(UUID, ids)), *owed, *sizes])
+    snapshot.prefetch([*view.commands(map(UUID, ids)), *owed, *sizes])
     stored = [view.peek(UUID(id)) for id in ids]
     view.prefetch(row.parent for row in stored if row is not None and row.parent is not None)
     runs: list[RunRow] = []
@@ -159,7 +159,7 @@ def _purge_some(snapshot: Snapshot, terms: Terms, place: Place) -> tuple[Leftove
         runs.append(found)
     firsts = [(row, view.run(row.chain)) for row in runs if row.chain is not None]
     runs += [first for row, first in firsts if first is not None and first.present == row.id]
-    snapshot.foresee([command for row in runs for command in _belongings(names, str(row.id))])
+    snapshot.prefetch([command for row in runs for command in _belongings(names, str(row.id))])
     sinks = snapshot.each(runs, lambda row: _remove(view, row))
     for row in runs:
         view.forget(row)
@@ -286,7 +286,7 @@ def _remove_messages(snapshot: Snapshot, messages: Sequence[str]) -> set[str]:
 
 def _remove_addressed(snapshot: Snapshot, addressed: Sequence[str]) -> None:
     """Remove events for one chain."""
-    snapshot.foresee([("HGETALL", name) for name in addressed])
+    snapshot.prefetch([("HGETALL", name) for name in addressed])
     _remove_events(
         snapshot, [event for name in addressed if (event := read_event(snapshot, name)) is not None]
     )

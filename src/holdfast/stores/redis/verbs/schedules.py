@@ -216,7 +216,7 @@ class ViewedRuns:
     def __init__(self, snapshot: Snapshot) -> None:
         self.view = RedisView(snapshot)
 
-    def foresee(self, runs: Sequence[UUID]) -> None:
+    def prefetch(self, runs: Sequence[UUID]) -> None:
         self.view.prefetch(runs)
 
     def runs_on(self, run: UUID, *, hidden: bool = False) -> bool:
