@@ -11,7 +11,7 @@ Any number of processes share a store.
 | `names`, `rows`, `indexes`, `counting` | keys, rows, the sets that lead to rows, kept counts |
 | `view`, `held`, `families`, `importing` | the machine's view of rows; that of an import |
 | `inbox`, `messages` | events and receipts; messages of the outbox |
-| `plain`, `starts`, `taking`, `batches` | plain writes, starts and claims: many runs by one script |
+| `plain`, `starts`, `plain_claims`, `batches` | plain writes, starts and claims: many runs by one script |
 | `producing` | starts from other languages, by a script that anyone can call |
 | `verbs/` | the verbs of the contract, a module for each part |
 | `listener` | wake-ups |

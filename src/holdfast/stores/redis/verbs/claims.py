@@ -12,7 +12,7 @@ import msgspec
 from holdfast.bounds import ROW_BYTES, text_bytes
 from holdfast.records import Ask, Claim
 from holdfast.stores.claiming.rules import Rules
-from holdfast.stores.redis import taking
+from holdfast.stores.redis import plain_claims
 from holdfast.stores.redis.batches import AT_ONCE, IN_SCRIPT
 from holdfast.stores.redis.core import Core
 from holdfast.stores.redis.indexes import placed
@@ -77,7 +77,7 @@ class ClaimVerb(Core):
             sizes = [min(IN_SCRIPT, left - at) for at in range(0, min(left, AT_ONCE), IN_SCRIPT)]
             if max(self._found, len(taken)) < IN_SCRIPT:
                 del sizes[1:]  # the first will probably take all that there is
-            calls = taking.calls(self._batch, self._names, ask, queues, known.revision, sizes, bytes_)
+            calls = plain_claims.calls(self._batch, self._names, ask, queues, known.revision, sizes, bytes_)
             claims: list[Claim] = []
             for said in await self._run_all("claim", calls):
                 if said[0] in {"stale", "cut"}:
@@ -85,9 +85,9 @@ class ClaimVerb(Core):
                     continue
                 until, *found = said
                 for answer in found:
-                    claims.append(one := taking.claim(answer, int(until)))
-                    self._holdings.learn(one.id, taking.holding(self._names, ask.worker, answer))
-                    bytes_ -= taking.bytes_of(answer)
+                    claims.append(one := plain_claims.claim(answer, int(until)))
+                    self._holdings.learn(one.id, plain_claims.holding(self._names, ask.worker, answer))
+                    bytes_ -= plain_claims.bytes_of(answer)
             taken += claims
             left -= len(claims)
             if stopped == "cut" and not taken:  # behind many runs that may not be taken there may be others

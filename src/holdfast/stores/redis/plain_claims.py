@@ -1,4 +1,4 @@
-"""Claims by the script claim, which takes many runs in one round trip where no limit applies."""
+"""Plain claims: where no limit applies, the script claim takes many runs in one round trip."""
 
 from __future__ import annotations
 
