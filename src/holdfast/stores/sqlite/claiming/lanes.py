@@ -54,7 +54,7 @@ def in_order(
     values = {**_begin(tenant, type_), "most": 1 << 62, "now": now}
     # One cursor is enough: all heads are found and sorted before its first row arrives.
     first: Iterator[Row] = db.connection.execute(_SQL["due_heads"], values)
-    # Of each lane that was begun: its next run, where, and in what.
+    # For each lane that was begun: its next run, the place of that run, and the runs that were read.
     behind: list[tuple[Row, int, list[Row]]] = []
     head = next(first, None)
     while head is not None or behind:
