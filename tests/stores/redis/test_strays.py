@@ -1,4 +1,4 @@
-"""Sets, guards and fast paths: rare moments that once left a run waiting for ever, or others without work."""
+"""Sets, guards and fast paths: rare moments in which a run could wait for ever, or others get no work."""
 
 from __future__ import annotations
 

@@ -90,6 +90,7 @@ class Listener:
         self._channel = Names(address.prefix).channel
         self._hints: dict[object, tuple[Hint, Hint | None]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._stopped: asyncio.Task[None] | None = None  # the last task that was told to end
         self._is_confirmed = self._is_down = False
         self._alive_at = 0.0
         self._heard = asyncio.Event()  # set by every message, and at the end of the connection
@@ -115,8 +116,11 @@ class Listener:
         return self._is_confirmed and silent < self._alive_seconds + self._limit_seconds
 
     def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        """End the connection. Whoever listens from now on gets a new one: this one takes a moment to end."""
+        task, self._task, self._is_confirmed = self._task, None, False
+        if task is not None:
+            task.cancel()
+            self._stopped = task
 
     def _stop_unused(self) -> None:
         if not self._hints:
@@ -124,9 +128,9 @@ class Listener:
 
     async def end(self) -> None:
         self._hints.clear()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        self.stop()
+        if self._stopped is not None:
+            await asyncio.wait({self._stopped})
 
     async def _listen_forever(self) -> None:
         pause = AGAIN_SECONDS
@@ -138,7 +142,7 @@ class Listener:
                     pause = AGAIN_SECONDS
                 self._report(error)
             finally:
-                if self._is_confirmed:
+                if self._is_confirmed and self._task is asyncio.current_task():
                     self._is_confirmed = False
                     self._notify(holders=False)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
