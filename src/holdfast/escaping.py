@@ -40,6 +40,13 @@ def escaped(text: object, limit: int | None = SHORT) -> str:
     return f"{shown[:limit]}… ({len(string):,} characters)"
 
 
+def inline(text: object, limit: int | None = SHORT) -> str:
+    """Show text inside a sentence of ours. A sentence has its commands between backticks, so those of the
+    text become apostrophes: nobody takes a part of it for a command.
+    """
+    return escaped(text, limit).replace("`", "'")
+
+
 def escaped_lines(text: object, limit: int = LINES_MAX) -> str:
     """Show a text of many lines, such as a traceback: its line breaks stay, all else is as `escaped` does it.
 

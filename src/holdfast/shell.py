@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import Any
 
-_SPECIAL = re.compile(r"[\\']")
+_SPECIAL = re.compile(r"[\\'`]")
 
 
 def quoted(word: Any) -> str:
@@ -16,9 +16,11 @@ def quoted(word: Any) -> str:
     one ends the line, and what follows is executed. So such a word is written as `$'\x03'`, all in plain
     characters, which bash, zsh and ksh read. Other shells take it for a plain quoted word: so there is no
     quote inside.
+
+    A backtick is written in the same way: sentences have commands between backticks.
     """
     text = str(word)
-    if text.isprintable():
+    if text.isprintable() and "`" not in text:
         return shlex.quote(text)
     return "$'" + "".join(_written(one) for one in text) + "'"
 

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.contract import BUDGET
-from holdfast.escaping import escaped
+from holdfast.escaping import inline
 from holdfast.lifecycle import Status
 from holdfast.records import COST_UNIT, Run
 from holdfast.records.units import amount
@@ -51,5 +51,5 @@ def reason_words(run: Run, why: Mapping[str, Any]) -> str:
         return budget_words(run)
     whose = "" if (other := owner(run)) is None else f" of run {other}"
     most, spent, cost_max = costs
-    step = escaped(str(why.get("step")))
+    step = inline(str(why.get("step")))
     return f'budget {most}{whose}: {spent} spent, the step "{step}" may cost up to {cost_max}'

@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec.structs import asdict
 
 from holdfast.contract import BUDGET
-from holdfast.escaping import escaped
+from holdfast.escaping import inline
 from holdfast.lifecycle import FINAL, Status, spoken_status
 from holdfast.records import COST_UNIT, Run, moment
 from holdfast.records.transfer import MOVED
@@ -57,8 +57,8 @@ def explain(run: Run, known: Known) -> Explanation:
 
 
 def _ended(run: Run, known: Known) -> Explanation:
-    why = f": {escaped(run.last_error, ERROR_MAX)}" if run.last_error else ""
-    moved = escaped(moved_words(run), ERROR_MAX)
+    why = f": {inline(run.last_error, ERROR_MAX)}" if run.last_error else ""
+    moved = inline(moved_words(run), ERROR_MAX)
     child = known.failed.child if known.failed is not None else None
     fix = f"; {remedy(run, str(run.id), child)}" if run.status is Status.FAILED and not moved else ""
     if moved:
@@ -112,7 +112,7 @@ def _leased(run: Run, known: Known) -> Explanation:
     if run.lease_until is not None and run.lease_until < moment(known.now):
         return Explanation(
             "lease_expired",
-            f"Its worker {escaped(run.leased_by)} has not renewed the lease, which expired at "
+            f"Its worker {inline(run.leased_by)} has not renewed the lease, which expired at "
             f"{at_text(run.lease_until)}; a worker will make the run available to other workers"
             f"{no_worker_live(run.lease_until, known, but=run.leased_by)}.",
             data,
@@ -121,7 +121,7 @@ def _leased(run: Run, known: Known) -> Explanation:
     running = [asdict(one) for one in run.running]
     return Explanation(
         "running",
-        f"Worker {escaped(run.leased_by)} executes {_what(run, known)}{_again(run)}, with a lease until "
+        f"Worker {inline(run.leased_by)} executes {_what(run, known)}{_again(run)}, with a lease until "
         f"{at_text(run.lease_until)}{_pause(run)}{waits}.{child_text(run, known)}",
         {
             **data,
@@ -182,6 +182,6 @@ def _paused(run: Run, known: Known) -> Explanation:
         costs = {"cost": spent / COST_UNIT, "budget": most / COST_UNIT, "budget_of": top}
         step = {name: known.paused[name] for name in ("step", "cost_max") if name in known.paused}
         return Explanation("budget", text + waits, {**data, **costs, **step})
-    by = f" by {escaped(paused_by(known))}" if paused_by(known) else ""
+    by = f" by {inline(paused_by(known))}" if paused_by(known) else ""
     text = f"It was paused{by}: `holdfast resume {run.id}` lets it continue."
     return Explanation("paused", text + waits, data)

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.engine.worker.presence import SILENT_SECONDS
-from holdfast.escaping import escaped
+from holdfast.escaping import inline
 from holdfast.lifecycle import Status
 from holdfast.records import ChildCounts, Hold, Instant, Presence, Run, Step, moment
 
@@ -84,7 +84,7 @@ def silent(workers: Sequence[Presence], now: datetime) -> str:
 
 
 def quoted(name: str | None) -> str:
-    return f"'{escaped(name)}'"
+    return f"'{inline(name)}'"
 
 
 def few(names: Sequence[str], count: int | None = None) -> str:

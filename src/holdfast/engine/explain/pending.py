@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.engine.definitions import RESERVED
 from holdfast.engine.worker.crash_quota import ALONE, crashed_quota
-from holdfast.escaping import escaped
+from holdfast.escaping import escaped, inline
 from holdfast.records import Hold, Instant, Presence, Run, Step, moment
 from holdfast.sealing.envelope import OURS
 from holdfast.shell import command_of, line_of
@@ -49,15 +49,15 @@ def pending(run: Run, known: Known) -> Explanation:
 
 
 def _nobody_can(run: Run, known: Known) -> str:
-    type_ = escaped(run.type)
-    others = sorted(escaped(one.worker) for one in known.workers if run.type in one.types)
+    type_ = inline(run.type)
+    others = sorted(inline(one.worker) for one in known.workers if run.type in one.types)
     if others:
         return (
-            f"No live worker serves tenant {escaped(run.tenant)} ({few(others)} can run {type_}, but "
+            f"No live worker serves tenant {inline(run.tenant)} ({few(others)} can run {type_}, but "
             f"only for other tenants): start one with "
             f"`holdfast worker MODULE:APP --tenant {line_of(escaped(run.tenant))}`"
         )
-    names = {escaped(name) for one in known.workers for name in one.types if not name.startswith(RESERVED)}
+    names = {inline(name) for one in known.workers for name in one.types if not name.startswith(RESERVED)}
     there = few(sorted(names)) or "none"
     return (
         f"No live worker can run {type_} (live workers can run: {there}): "
@@ -68,7 +68,7 @@ def _nobody_can(run: Run, known: Known) -> str:
 def lacked(type_: str, workers: Sequence[Presence]) -> str:
     """The tasks of a plan that a live worker has no handler for."""
     names = next((tasks for one in workers if (tasks := one.lacking.get(type_))), ())
-    return few([escaped(name) for name in names])
+    return few([inline(name) for name in names])
 
 
 def _crashed(run: Run, able: Sequence[Presence], text: str, data: dict[str, Any]) -> Explanation:
@@ -88,17 +88,17 @@ def _crashed(run: Run, able: Sequence[Presence], text: str, data: dict[str, Any]
 def _presence(one: Presence, run: Run, now: datetime) -> str:
     # A worker that was killed counts as live for a while: add facts that show it is dead.
     died = ", and its lease of this run expired" if f"of {one.worker} " in (run.last_error or "") else ""
-    return f"{escaped(one.worker)} (last heartbeat {_ago(one.seen_at, now)} ago{died})"
+    return f"{inline(one.worker)} (last heartbeat {_ago(one.seen_at, now)} ago{died})"
 
 
 def _later(run: Run, known: Known, data: dict[str, Any]) -> Explanation:
-    at, error, why = at_text(run.run_at), run.error, escaped(run.last_error, ERROR_MAX)
+    at, error, why = at_text(run.run_at), run.error, inline(run.last_error, ERROR_MAX)
     if run.last_error is None:
         return Explanation("scheduled", f"It is due at {at}.", data)
     data = {**data, "error": run.last_error, "step": None if error is None else error.step}
     match "" if error is None else error.kind:
         case "no_handler" if error is not None:
-            message = escaped(error.message, ERROR_MAX)
+            message = inline(error.message, ERROR_MAX)
             text = f"{message[:1].upper()}{message[1:]}; the next attempt is at {at}."
             return Explanation("no_handler", text, data)
         case kind if kind == OURS:
@@ -139,12 +139,14 @@ def _held_back(holds: Sequence[Hold], data: dict[str, Any], also: str) -> Explan
 
 def _hold(hold: Hold) -> str:
     rule = escaped(hold.rule)
-    whose = f"{hold.scope} {escaped(hold.name)}" + (f" (rule {rule})" if hold.rule != hold.name else "")
+    whose = f"{hold.scope} {inline(hold.name)}" + (
+        f" (rule {inline(rule)})" if hold.rule != hold.name else ""
+    )
     match hold.why:
         case "disabled":
             return f"{whose} is disabled: `{command_of('registry enable', rule)}` enables it"
         case "runtime":
-            text = f"{whose} is for workers of runtime {escaped(hold.runtime)}, and none is live"
+            text = f"{whose} is for workers of runtime {inline(hold.runtime)}, and none is live"
             other = command_of("registry set", rule, options="--runtime …")
             return f"{text}: `{other}` chooses another runtime"
         case "concurrency":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.escaping import escaped
+from holdfast.escaping import escaped, inline
 from holdfast.lifecycle import StepKind, spoken_status
 from holdfast.records import Run, Step, moment
 from holdfast.records.unreadable import read_object
@@ -30,15 +30,15 @@ def _wait(run: Run, step: Step, known: Known) -> str:
 def _awaited(step: Step, known: Known) -> str:
     match step.kind:
         case StepKind.SLEEP:
-            return f"a timer ({escaped(step.key)})"
+            return f"a timer ({inline(step.key)})"
         case StepKind.EVENT:
             return f"an event on {quoted(step.topic)}"
         case StepKind.APPROVAL:
-            asked = _asked(step)
+            asked = inline(_asked(step))
             return f"a decision at gate {quoted(step.key)}" + (f" ({asked})" if asked else "")
         case StepKind.CHILD:
             child = known.children.get(step.child) if step.child is not None else None
-            how = f" ({escaped(child.type)}, {spoken_status(child.status)})" if child is not None else ""
+            how = f" ({inline(child.type)}, {spoken_status(child.status)})" if child is not None else ""
             return f"its child run {step.child}{how}, step {quoted(step.key)},"
         case _:
             topic = f" for an event on {quoted(step.topic)}" if step.topic is not None else ""

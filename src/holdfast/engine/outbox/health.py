@@ -10,7 +10,7 @@ from uuid import UUID
 from holdfast.contract import Store
 from holdfast.engine.explain.explanation import Explanation
 from holdfast.engine.pages import gathered
-from holdfast.escaping import escaped
+from holdfast.escaping import escaped, inline
 from holdfast.records import ANY, SECOND, Backlog, Finding, MessageStatus, OutboxFilter, OutboxMessage
 from holdfast.sealing.envelope import OURS
 from holdfast.transfer.places import is_sent_elsewhere
@@ -44,7 +44,7 @@ async def with_messages(store: Store, run: UUID, explanation: Explanation) -> Ex
     if not left:
         return explanation
     without_server = {one.sink for one in await unserved(store)}
-    fates = [f"message {escaped(one.id)} to {_quoted(one.sink)} {_fate(one, without_server)}" for one in left]
+    fates = [f"message {inline(one.id)} to {_quoted(one.sink)} {_fate(one, without_server)}" for one in left]
     data = {
         **explanation.data,
         "messages": [{"id": one.id, "sink": one.sink, "status": one.status} for one in left],
@@ -56,7 +56,7 @@ def _fate(one: OutboxMessage, without_server: set[str]) -> str:
     if is_sent_elsewhere(one):
         return "moved to another store with the run: that store sends it"
     if one.status is MessageStatus.DEAD:
-        because = f" ({why(one)})" if one.error is not None else ""
+        because = f" ({inline(why(one))})" if one.error is not None else ""
         return f"is a dead letter{because}: `holdfast outbox resend {escaped(one.id)}` sends it again"
     if one.sink in without_server:
         return f"waits: {nobody_has(one.sink)}"
@@ -64,7 +64,8 @@ def _fate(one: OutboxMessage, without_server: set[str]) -> str:
         return f"waits for an earlier message with the same key {_quoted(one.key)}"
     if one.error is None:
         return "waits for its first attempt"
-    return f"failed ({why(one)}); the next attempt is at {one.next_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+    at = f"{one.next_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+    return f"failed ({inline(why(one))}); the next attempt is at {at}"
 
 
 def why(one: OutboxMessage) -> str:
@@ -187,7 +188,7 @@ async def _dead(store: Store, owed: Sequence[Backlog]) -> list[Finding]:
 
 
 def _quoted(name: str | None) -> str:
-    return f"'{escaped(name)}'"
+    return f"'{inline(name)}'"
 
 
 def _messages(count: int) -> str:
