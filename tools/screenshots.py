@@ -1,6 +1,6 @@
 """`./hf screenshots`: pictures of the pages, from a store of `holdfast demo --fill`, with Chromium.
 
-./hf screenshots                 the pictures of the docs, into docs/assets/pages
+./hf screenshots                 the pictures of the docs, into docs/assets/pages, with a palette
 ./hf screenshots --all FOLDER    each page at three widths, light and dark, for looking at them
 ./hf screenshots --store URL     of a store that is there already
 """
@@ -26,6 +26,7 @@ from holdfast.cli.demo.fill import filled
 from holdfast.records import Presence, RunFilter
 from holdfast.stores import make_store
 from servers import chromium
+from tools.palette import smaller
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "assets" / "pages"
@@ -192,6 +193,8 @@ def take(
             page.evaluate(WITHOUT_ROOT, f"{ROOT}/")
             file = folder / f"{name}{end}.png"
             page.screenshot(path=file, full_page=every)
+            if not every:
+                file.write_bytes(smaller(file.read_bytes()))
             print(f"{file}: {file.stat().st_size // 1024} KB")
         context.close()
 
