@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from ipaddress import IPv6Address, ip_address, ip_network
+from math import ceil
 
 from holdfast import api_keys
 from holdfast.contract import Store
@@ -103,9 +104,10 @@ class Failures:
         """Refuse a sign-in after too many failures; count nothing."""
         count, since = self._counted(_network(address))
         if count >= FAILURES:
-            wait = since + FAILURES_SECONDS - self._world.monotonic()
-            detail = f"too many sign-ins have failed: wait {max(1, round(wait))} s"
-            raise Refusal(Code.RATE_LIMIT, detail, retry_after_seconds=max(1.0, wait))
+            wait = max(1, ceil(since + FAILURES_SECONDS - self._world.monotonic()))
+            said = f"Too many sign-ins from your address have failed: wait {wait} s."
+            detail = f"{said} Until then even a valid key is refused."
+            raise Refusal(Code.RATE_LIMIT, detail, retry_after_seconds=wait)
 
     def succeed(self, address: str) -> None:
         """Count a sign-in that has begun as no failure."""

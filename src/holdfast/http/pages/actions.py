@@ -116,6 +116,11 @@ class Actions:
     async def sign_in_page(
         self, request: Incoming, id_: str, wanted: str = "", error: str = "", status: int = 200
     ) -> Response:
+    async def empty_sign_in(self, request: Incoming, id_: str) -> Response:
+        """Return the page of the sign-in for somebody who comes to it."""
+        error = self._pages.visitors.refused_sign_in(request)
+        return await self.sign_in_page(request, id_, request.query_params.get("next", ""), error)
+
         """Return the page of the sign-in. wanted: the page to go to after it."""
         data = {"error": error, "next": wanted}
         call = self._pages.call_for(request, anonymous(), id_, _SIGN_IN)

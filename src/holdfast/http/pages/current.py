@@ -59,6 +59,14 @@ class Visitors:
         await self._api.open()
         self._api.access.sessions.failures.check(_address(request))
 
+    def refused_sign_in(self, request: Incoming) -> str:
+        """Return why a sign-in from this address would be refused now; empty: it would not."""
+        try:
+            self._api.access.sessions.failures.check(_address(request))
+        except Refusal as refusal:
+            return refusal.detail or ""
+        return ""
+
     async def sign_in(self, request: Incoming, text: str, id_: str) -> str | None:
         """Begin a session with an API key; return its id, or None for a key that is not valid.
 

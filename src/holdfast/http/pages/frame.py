@@ -120,7 +120,7 @@ class Pages:
         if request.method not in {"GET", "HEAD"}:
             raise Refusal(Code.METHOD_NOT_ALLOWED, headers={"allow": "GET, HEAD, POST"})
         if below == "/sign-in":
-            return await self._actions.sign_in_page(request, id_, request.query_params.get("next", ""))
+            return await self._actions.empty_sign_in(request, id_)
         found = self._paths.find(below)
         if found is None:
             raise Refusal(Code.NOT_FOUND, "there is no such page")
