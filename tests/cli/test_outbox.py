@@ -119,6 +119,7 @@ def test_a_webhook_is_added_listed_masked_and_removed(cli_, sent):
         (("outbox", "resend"), 2, "name messages by their ids, or give --dead"),
         (("outbox", "resend", "msg_1", "--dead"), 2, "name messages by their ids, or give --dead"),
         (("outbox", "resend", "msg_1", "--sink", "mail"), 2, "name messages by their ids, or give --dead"),
+        (("outbox", "resend", "msg_1", "--tenant", "acme"), 2, "name messages by their ids, or give --dead"),
     ],
 )
 def test_every_wrong_call_of_outbox_and_sink_is_one_line(cli_, sent, args, code, line):
@@ -144,8 +145,9 @@ def test_tick_posts_pending_messages_and_dead_ones_can_be_sent_again(cli_, sent)
         assert "is a dead letter (" in said(cli_, "explain", sent)
         server.answer = 200
         assert said(cli_, "outbox", "resend", "--dead", "--sink", "mail") == "0 messages will be sent"
+        assert said(cli_, "outbox", "resend", "--dead", "--tenant", "acme") == "0 messages will be sent"
         assert said(cli_, "outbox", "resend", dead[0]["id"]) == "1 message will be sent"
-        assert said(cli_, "outbox", "resend", "--dead") == "1 message will be sent"
+        assert said(cli_, "outbox", "resend", "--dead", "--tenant", "default") == "1 message will be sent"
         assert cli_.json("tick")["sent"] == 2
     ids = [one.headers["webhook-id"] for one in server.got]
     assert ids[:2] == ids[2:] == [one["id"] for one in dead]

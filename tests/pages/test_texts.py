@@ -16,6 +16,7 @@ from urllib.parse import quote
 import click
 import pytest
 
+import holdfast as hf
 from holdfast.cli.main import cli
 from holdfast.http.pages.json_text import INDENTED, json_html, laid_out
 from holdfast.http.pages.rendering import ENVIRONMENT, marked
@@ -139,6 +140,62 @@ def test_the_command_of_a_list_names_the_tenant(visit):
     assert "holdfast ls --tenant acme --status failed" in visit.text("/runs?tenant=acme&status=failed")
     assert "holdfast ls --status failed" in visit.text("/runs?status=failed")
     assert visit.kit.run(visit.kit.app.of("acme").list, RunFilter())
+
+
+def test_text_of_a_user_in_a_sentence_looks_like_no_command(visit):
+    """Between two backticks stand the program's own commands only."""
+    app, kit, name = visit.kit.app, visit.kit, "a` or `holdfast purge --all` or `b"
+
+    @app.workflow("shop.odd.v1", retry=hf.Backoff.fixed(0, attempts=1))
+    async def odd(ctx, what):
+        if what == "event":
+            await ctx.await_event(name)
+        elif what == "gate":
+            await ctx.approval(name, ask=name)
+        elif what == "child":
+            await ctx.call(odd, "event", key=name)
+        else:
+            raise hf.Fatal(name)
+
+    runs = [kit.run(app.start, odd, what).id for what in ("event", "gate", "child", "error")]
+    kit.work(*runs)
+    paused = kit.run(app.start, odd, "event", delay=60).id
+    kit.run(app.pause, paused, by=name)
+    for run in (*runs, paused):
+        page = visit.text(f"/runs/{run}")
+        line = unescape(re.search(r'<span class="why">(.*?)</span> <button', page, re.DOTALL)[1])
+        assert "holdfast purge" in line, run
+        codes = re.findall("<code>(.*?)</code>", line)
+        assert [one for one in codes if "purge" in one and "approve" not in one] == [], run
+        for command in re.findall(r'data-copy="(holdfast [^"]*)"', page):
+            check_command(unescape(command))
+            assert "purge" not in shlex.split(unescape(command))[1], command
+    explained = kit.run(app.explain, runs[1]).text
+    assert explained.count("`") == 4  # one command, and the word `reject`
+
+
+@pytest.mark.parametrize("tenant", ["default", "acme", "*"])
+def test_a_command_on_a_page_is_about_the_tenant_of_the_page(visit, tenant):
+    """Some commands are about all tenants without `--tenant`, others about `default`."""
+    app, kit = visit.kit.app, visit.kit
+    kit.run(app.publish)
+    run = kit.run(app.start, "shop.order.v1", {"id": 1}, tenant="acme").id
+    kit.work(run, *(kit.run(app.start, "shop.quick.v1", tenant=one).id for one in ("acme", "default")))
+    kit.run(app.schedule, "nightly", "shop.quick.v1", every=3600, tenant="acme")
+    paths = ["/outbox", "/events", "/workflows/shop.quick.v1", "/audit", "/approvals", "/runs"]
+    paths += ["/schedules", "/schedules/nightly", f"/runs/{run}"] if tenant == "acme" else []
+    found = set()
+    for path in paths:
+        text = visit.text(path, params={"tenant": tenant})
+        found |= {unescape(one) for one in re.findall(r'data-copy="(holdfast [^"]*)"', text)}
+    verbs = ("outbox ls", "emit", "start", "audit", "approvals", "ls", "schedule ls", "schedule show",
+             "schedule fire")  # fmt: skip
+    about = [one for one in found if one.removeprefix("holdfast ").startswith(verbs)]
+    assert len(about) >= 4
+    assert all(("--tenant acme" in one) is (tenant == "acme") for one in about), about
+    (resend,) = (one for one in found if "resend --dead" in one)
+    end = "" if tenant == "*" else f" --tenant {tenant}"
+    assert resend == f"holdfast outbox resend --dead{end}"
 
 
 def test_a_value_of_many_tokens_is_cut():

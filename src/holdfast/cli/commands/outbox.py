@@ -115,20 +115,22 @@ def show(id: str, *, as_json: bool) -> None:
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--dead", is_flag=True, help="Resend all dead letters.")
 @click.option("--sink", metavar="NAME", help="With --dead: only messages for this sink.")
+@click.option("--tenant", metavar="NAME", help="With --dead: only messages of this tenant.")
 @json_option
 @store_option()
-def resend(ids: tuple[str, ...], sink: str | None, *, dead: bool, as_json: bool) -> None:
+def resend(ids: tuple[str, ...], sink: str | None, tenant: str | None, *, dead: bool, as_json: bool) -> None:
     """Send messages again; a pending message is sent now.
 
     A message keeps its id, so that its receiver can recognize it. It goes to the end of its key's queue.
     """
-    if bool(ids) == dead or (sink and not dead):
+    if bool(ids) == dead or ((sink or tenant) and not dead):
         raise UsageError(
-            "name messages by their ids, or give --dead for all dead letters (--sink for those of one sink)"
+            "name messages by their ids, or give --dead for all dead letters (--sink for those of one sink, "
+            "--tenant for those of one tenant)"
         )
 
     async def work(client: Client) -> None:
-        named = await _dead(client, sink) if dead else [(await _find(client, one)).id for one in ids]
+        named = await _dead(client, sink, tenant) if dead else [(await _find(client, one)).id for one in ids]
         for one in named:
             message = await client.resend(one)
             if as_json:
@@ -139,8 +141,9 @@ def resend(ids: tuple[str, ...], sink: str | None, *, dead: bool, as_json: bool)
     session.run(work)
 
 
-async def _dead(client: Client, sink: str | None) -> list[str]:
-    where = OutboxFilter(statuses=(MessageStatus.DEAD,), sink=sink, tenant=everyone(client))
+async def _dead(client: Client, sink: str | None, tenant: str | None) -> list[str]:
+    whose = everyone(client) if tenant is None else tenant
+    where = OutboxFilter(statuses=(MessageStatus.DEAD,), sink=sink, tenant=whose)
     found: list[str] = []
     after = 0
     while page := await client.outbox(where, PAGE, after):

@@ -12,7 +12,8 @@ from markupsafe import Markup
 from holdfast.arguments import ALL_TENANTS
 from holdfast.http.access import Actor, tenant_for
 from holdfast.http.operation import all_operations
-from holdfast.records import ANY, Scope, Tenant, moment
+from holdfast.records import ANY, DEFAULT_TENANT, Scope, Tenant, moment
+from holdfast.shell import line_of
 from holdfast.shown.text import short
 
 from .inside import ask
@@ -86,6 +87,17 @@ class PageCall:
         return self.one("tenant")
 
     @property
+    @property
+    def only_tenant(self) -> str:
+        """The option for a command that is about all tenants without it; empty: all are looked at."""
+        named = self.tenant or self.actor.tenant
+        return "" if named == ALL_TENANTS else line_of("--tenant", named)
+
+    @property
+    def own_tenant(self) -> str:
+        """The option for a command that shows all tenants without it, or changes `default`."""
+        return "" if (self.tenant or self.actor.tenant) == DEFAULT_TENANT else self.only_tenant
+
     def scope(self) -> Tenant:
         """The tenant that is looked at, as the library names it. Refusal: the visitor may not see it."""
         named = tenant_for(self.actor, self.tenant)

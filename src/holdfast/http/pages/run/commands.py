@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast.records import DEFAULT_TENANT
 from holdfast.shell import command_of, line_of
 from holdfast.shown.shapes import RunValuesData
 
@@ -32,4 +33,5 @@ def command(name: str, run: RunValuesData, *more: str) -> str:
 
 def emit_command(run: RunValuesData, topic: str) -> str:
     """Return the command that sends an event to the run."""
-    return command_of("emit", topic, "{}", options=line_of("--run", run.id))
+    tenant = () if run.tenant == DEFAULT_TENANT else ("--tenant", run.tenant)
+    return command_of("emit", topic, "{}", options=line_of("--run", run.id, *tenant))

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.arguments import ALL_TENANTS
 from holdfast.engine.bulk.asked import BULK_LABEL, BULK_TYPE, RATE, RATE_MAX, BulkReport, BulkVerb
 from holdfast.engine.bulk.workflow import COUNT_MAX
 from holdfast.http.pages.page import Shown, page
@@ -24,7 +23,7 @@ from holdfast.http.pages.run_query import (
 )
 from holdfast.http.problems import Code, Refusal
 from holdfast.lifecycle import Status, StepKind, spoken_status
-from holdfast.records import DEFAULT_TENANT, Scope
+from holdfast.records import Scope
 from holdfast.records.unreadable import read_object
 from holdfast.shell import quoted
 
@@ -87,7 +86,7 @@ async def runs(call: PageCall) -> Shown:
         "kinds": list(StepKind),
         "verbs": VERB_WORDS,
         "limit": LIMIT,
-        "command": _command(data["fields"], call.tenant or call.actor.tenant),
+        "command": _command(data["fields"], call.own_tenant),
     }
     return Shown("runs.html", data)
 
@@ -100,11 +99,13 @@ def _narrower(call: PageCall, fields: Fields) -> list[tuple[str, str]]:
 
 
 def _command(fields: Fields, tenant: str) -> str:
-    """Return the command that lists the same runs; empty: `holdfast ls` has no such filter."""
+    """Return the command that lists the same runs; empty: `holdfast ls` has no such filter. tenant: the
+    option for it.
+    """
     since = {name.partition("_")[0] for name in fields if name.endswith(("_since", "_until"))}
     if len(since) > 1 or "waiting_on" in fields:
         return ""
-    words = [] if tenant in {ALL_TENANTS, DEFAULT_TENANT} else [f"--tenant {quoted(tenant)}"]
+    words = [tenant] if tenant else []
     for name, value in fields.items():
         end = name.partition("_")[2]
         option = end if end in {"since", "until"} else name
