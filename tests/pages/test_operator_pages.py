@@ -255,7 +255,7 @@ def test_an_event_is_sent_to_who_waits_for_its_topic(visit):
     visit.do("emit", body_topic="paid:2", body_payload='{"sum": 5}', body_id="e1", back="/ui/events")
     assert visit.said == "the event paid:2 is sent to 1 run"
     visit.do("emit", body_topic="paid:2", body_payload='{"sum": 5}', body_id="e1", back="/ui/events")
-    assert visit.said == "an event with this id was there before: nothing changed"
+    assert visit.said == "this event was sent before: nothing changed"
     visit.do("emit", body_topic="paid:2", body_payload="{", back="/ui/events")
     assert "not JSON" in visit.said
 

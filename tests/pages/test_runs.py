@@ -15,6 +15,7 @@ from holdfast.http.pages.run_query import asked, bulk_where, read_line, written_
 from holdfast.http.pages.views import runs as views
 from holdfast.http.problems import Refusal
 from holdfast.records import Scope
+from tests.pages.kit import forms_of
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -118,9 +119,7 @@ def test_a_bulk_operation_is_previewed_begun_watched_and_stopped(visit):
         visit.kit.run(visit.kit.app.start, "shop.quick.v1", delay=60)
     text = visit.text("/runs/bulk?q=type%3Dshop.quick.v1&verb=cancel")
     assert "<b>3</b>\nruns match" in text or "<b>3</b> runs match" in text
-    fields = {key: unescape(value) for key, value in re.findall(r'name="(body[^"]+)" value="([^"]*)"', text)}
-    fields.pop("body.children")
-    data = {"csrf": visit.csrf, "back": "/ui/bulk/{id}", **fields, "body.rate": "50"}
+    data = {**forms_of(text, "bulk")[0], "body.rate": "50"}
     visit.last = visit.client.post("/ui/do/bulk", data=data)
     path = visit.last.url.path.removeprefix("/ui")
     assert re.fullmatch("/bulk/[0-9a-f-]{36}", path)

@@ -14,7 +14,7 @@ from holdfast.http.parsing import Incoming, is_list, read_bytes
 from holdfast.http.problems import CAUSES, Code, Refusal, extras
 
 from .current import Visitor, anonymous, check_origin, cookie_name, cookie_options
-from .inside import ask
+from .once import Once
 from .page import ANSWERS, SAID, Shown, extra_page
 from .pagecall import ui_link
 from .preferences import COOKIE, KEPT_SECONDS, preferences
@@ -35,6 +35,7 @@ class Actions:
 
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
+        self._once = Once(pages.api)
 
     async def posted(self, request: Incoming, path: str, id_: str) -> Response:
         """Answer one form. Its body is read when the visitor is known, or may try to sign in: so nobody else
@@ -79,7 +80,7 @@ class Actions:
             return self._pages.html(request, call, Shown("confirm.html", data))
         try:
             read = await self._pages.api.bodies.apart(request.size, given, operation, fields)
-            answer = await ask(self._pages.api, visitor.actor, id_, name, **read)
+            answer = await self._once.answer(operation, visitor, fields, read, id_)
         except Refusal as refusal:
             if refusal.code is Code.UNAUTHENTICATED:
                 raise
@@ -91,6 +92,8 @@ class Actions:
         target = back.replace(_ID, quote(str(id_of), safe="")) if id_of else self._form_page(request, fields)
         response = RedirectResponse(target if _ID in back else back, 303)
         line = SAID[name](answer) if name in SAID else _one(fields, "said") or f"{name.strip('_')}: done"
+        if getattr(answer, "created", None) is False:
+            line = "This form was sent before: this is what it started."
         self._pages.messages.write(request, response, line)
         return response
 
@@ -113,14 +116,14 @@ class Actions:
         address = safe_back(request, _one(fields, "page") or _one(fields, "back"))
         return address if _ID not in address else safe_back(request, "")
 
-    async def sign_in_page(
-        self, request: Incoming, id_: str, wanted: str = "", error: str = "", status: int = 200
-    ) -> Response:
     async def empty_sign_in(self, request: Incoming, id_: str) -> Response:
         """Return the page of the sign-in for somebody who comes to it."""
         error = self._pages.visitors.refused_sign_in(request)
         return await self.sign_in_page(request, id_, request.query_params.get("next", ""), error)
 
+    async def sign_in_page(
+        self, request: Incoming, id_: str, wanted: str = "", error: str = "", status: int = 200
+    ) -> Response:
         """Return the page of the sign-in. wanted: the page to go to after it."""
         data = {"error": error, "next": wanted}
         call = self._pages.call_for(request, anonymous(), id_, _SIGN_IN)

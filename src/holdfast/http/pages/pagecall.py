@@ -18,6 +18,7 @@ from holdfast.shown.text import short
 
 from .inside import ask
 from .latency import Latencies
+from .once import MAKING
 from .page import Page, menu_pages
 
 if TYPE_CHECKING:
@@ -87,7 +88,6 @@ class PageCall:
         return self.one("tenant")
 
     @property
-    @property
     def only_tenant(self) -> str:
         """The option for a command that is about all tenants without it; empty: all are looked at."""
         named = self.tenant or self.actor.tenant
@@ -98,6 +98,7 @@ class PageCall:
         """The option for a command that shows all tenants without it, or changes `default`."""
         return "" if (self.tenant or self.actor.tenant) == DEFAULT_TENANT else self.only_tenant
 
+    @property
     def scope(self) -> Tenant:
         """The tenant that is looked at, as the library names it. Refusal: the visitor may not see it."""
         named = tenant_for(self.actor, self.tenant)
@@ -134,6 +135,10 @@ class PageCall:
         """Return True if the visitor's scopes allow an operation."""
         scopes = all_operations()[operation].scopes
         return not scopes or not self.actor.scopes.isdisjoint(scopes)
+
+    def makes(self, operation: str) -> bool:
+        """Return True for an operation whose form has a token, so that it counts once."""
+        return operation in MAKING
 
     def has(self, scope: str) -> bool:
         """Return True if the visitor has a scope, such as `payloads.read`."""

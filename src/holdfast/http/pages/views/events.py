@@ -42,7 +42,7 @@ def by_topic(runs: Iterable[Any], only: str | None) -> dict[str, list[tuple[Any,
 
 def _emitted(answer: Any) -> str:
     if answer.duplicate:
-        return "an event with this id was there before: nothing changed"
+        return "this event was sent before: nothing changed"
     if not answer.woken:
         return f"the event {answer.topic} is sent; no run waited for it yet"
     return f"the event {answer.topic} is sent to {counted(answer.woken, 'run')}"

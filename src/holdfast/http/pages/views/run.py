@@ -78,7 +78,7 @@ async def run(call: PageCall) -> Shown:
         "step": await _step(call, chosen, shown) if chosen else None,
         "gates": await open_gates(call, found) if "approve" in offers else (),
         "gates_open": sum(one.kind is StepKind.APPROVAL for one in found.waiting_on),
-        "topics": [one.topic for one in found.waiting_on if one.topic is not None],
+        "awaited": [one for one in found.waiting_on if one.topic is not None],
         "error": shown_error(found.error),
         "labels": labels[:LABELS],
         "labels_left": max(0, len(labels) - LABELS),

@@ -149,7 +149,6 @@ async def preview(call: PageCall) -> Shown:
         "can_count": not counts_all,
         "rate": RATE,
         "rate_max": RATE_MAX,
-        "key": f"page {call.id}",
     }
     return Shown("bulk_preview.html", data, title=f"Bulk: {VERB_WORDS[verb]}")
 
