@@ -227,7 +227,7 @@ def test_a_dead_letter_is_sent_again():
         text = words(visit.text("/outbox"))
         assert re.search(r"mail dead 1 .* no such box Send again", text)
         (message,) = kit.run(app.outbox)
-        visit.do("resend", path_message=message.id, back="/ui/outbox")
+        visit.send("resend")
         assert visit.said == f"message {message.id} is pending again"
         assert "Nobody can deliver to mail" in words(visit.last.text)  # the worker has gone
 

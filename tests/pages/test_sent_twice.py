@@ -126,6 +126,20 @@ def test_a_key_that_is_rotated_twice_by_a_double_click_keeps_its_old_secret(keye
     assert keyed_visit.kit.ask("GET", "/runs", used).status_code == 200
 
 
+def test_a_confirmation_that_is_sent_twice_counts_once(visit):
+    kit = visit.kit
+    run = kit.run(kit.app.start, "shop.broken.v1").id
+    kit.work(run)
+    visit.text(f"/runs/{run}")
+    visit.send("rewind")
+    sure = {**forms_of(visit.last.text, "rewind")[0], "sure": "yes"}
+    for _ in range(2):
+        sent(visit, "rewind", sure)
+        assert visit.said == "The run begins again."
+    entries = [one for one in kit.run(kit.app.trail, run) if one.type == "rewound"]
+    assert len(entries) == 1
+
+
 def test_a_form_that_was_refused_is_sent_again_as_the_same_form(visit, monkeypatch):
     """After an outage nobody knows whether the run was started: a second try must not start another."""
     fields, store = form(visit, start_page(visit), "start"), visit.kit.app.store
@@ -175,7 +189,7 @@ def test_each_form_that_makes_something_has_a_token(furnished_visit):
         made = [one for one in MAKING if forms_of(text, one)]
         assert all(fields["once"] for one in made for fields in forms_of(text, one)), path
         found |= {*made}
-    assert found == MAKING.keys() - {"create_key", "rotate_key"}
+    assert found == MAKING - {"create_key", "rotate_key", "resend"}
 
 
 def secret_in(text):

@@ -75,6 +75,7 @@ class Actions:
         if (question := _one(fields, "confirm")) and not _one(fields, "sure"):
             call = self._pages.call_for(request, visitor, id_, _CONFIRM)
             kept = [(key, value) for key, value in fields if key != "csrf"]
+            kept += [] if _one(fields, "once") else [("once", id_)]
             data = {"question": question, "fields": kept, "operation": name}
             data["back"] = self._form_page(request, fields)
             return self._pages.html(request, call, Shown("confirm.html", data))

@@ -24,16 +24,10 @@ from .inside import ask
 if TYPE_CHECKING:
     from holdfast.http.server import Api
 
-# Operations whose forms have a token, and the field of the body that takes the key; empty: none does.
-MAKING = {
-    "start": "key",
-    "rerun": "key",
-    "bulk": "key",
-    "emit": "id",
-    "fire_schedule": "",
-    "create_key": "",
-    "rotate_key": "",
-}
+# Operations that take a key, and the field of the body for it.
+KEYED = {"start": "key", "rerun": "key", "bulk": "key", "emit": "id"}
+# Operations whose forms have a token. The page that asks for a confirmation has one for all others.
+MAKING = frozenset({*KEYED, "fire_schedule", "create_key", "rotate_key", "resend"})
 REMEMBER_SECONDS, REMEMBERED = 60.0, 1_000
 _APART = frozenset({"csrf", "back", "page", "said", "confirm", "sure", "form"})  # not a part of what is asked
 
@@ -60,10 +54,10 @@ class Once:
         """
         name = operation.id
         token = next((value for key, value in fields if key == "once"), "")
-        if name not in MAKING or not token:
+        if not token:
             return await ask(self._api, visitor.actor, id_, name, **read)
         key = _key(visitor, name, fields)
-        if field := MAKING[name]:
+        if field := KEYED.get(name):
             read = {**read, "body": {field: key, **read["body"]}}
             return await ask(self._api, visitor.actor, id_, name, **read)
         task = self._known(key)
