@@ -201,5 +201,5 @@ def step_row(data: StepData, run: RunValuesData, now: datetime) -> StepRow:
         cost=data.cost,
         outcome="" if data.redacted else outcome(step, now).replace("see it with --json", "open the step"),
         child=data.child,
-        is_hidden=data.redacted,
+        is_hidden=data.redacted and data.status != "pending",
     )

@@ -8,12 +8,22 @@ from holdfast.cron import local
 from holdfast.errors import UsageError
 from holdfast.http.pages.page import Shown, page
 from holdfast.http.pages.pagecall import PageCall
-from holdfast.records import Scope, instant
+from holdfast.records import CatchUp, Overlap, Scope, instant
 from holdfast.shown.cron_words import cron_words
 from holdfast.shown.times import span
 
 LIMIT = 50
 RUNS = 20
+OVERLAPS = {
+    Overlap.SKIP: "the time is skipped",
+    Overlap.ALLOW: "another run starts beside it",
+    Overlap.QUEUE: "the time waits until the run has ended",
+}
+CATCH_UPS = {
+    CatchUp.NONE: "none is caught up",
+    CatchUp.ONE: "the latest one is caught up",
+    CatchUp.ALL: "all are caught up",
+}
 _CLOCK = "%a %Y-%m-%d %H:%M:%S"
 
 
@@ -32,6 +42,7 @@ async def schedule(call: PageCall) -> Shown:
     query = {"label": [f"schedule={one.name}"], "limit": RUNS, "tenant": one.tenant if call.tenant else None}
     runs = (await call.ask("list", query=query)).items
     data = {"one": one, "words": words(one), "times": _local(one), "runs": runs}
+    data |= {"overlaps": OVERLAPS, "catch_ups": CATCH_UPS}
     return Shown("schedule.html", data, title=one.name)
 
 
