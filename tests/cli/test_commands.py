@@ -121,6 +121,8 @@ def test_the_bare_command_lists_the_commands(cli_):
 
 def test_an_unknown_command_is_refused_with_the_nearest_one(cli_):
     assert cli_.refused("strat", code=2).endswith("did you mean stats or start?")
+    assert cli_.refused("help", code=2).endswith("did you mean --help?")
+    assert cli_.refused("list", code=2).endswith("did you mean ls?")
 
 
 def test_a_wrong_call_is_one_line_that_names_its_help(cli_):

@@ -18,10 +18,11 @@ import click
 
 from holdfast import __version__, errors
 
+from . import INTERRUPTED, end_imports
 from .options import store_option
 
 MESSAGE_MAX, READ_MAX = 4_000, 16_000  # characters of an error that are shown, that are read
-REFUSED, USAGE, NO_STORE, INTERRUPTED = 1, 2, 3, 130
+REFUSED, USAGE, NO_STORE = 1, 2, 3
 
 
 class Entry(NamedTuple):
@@ -105,6 +106,19 @@ TABLE: dict[str, dict[str, Entry]] = {
     },
 }
 COMMANDS = {name: entry for group in TABLE.values() for name, entry in group.items()}
+# Words of other tools whose nearest spelling here is another command.
+OTHER_WORDS = {
+    "help": ["--help"],
+    "inspect": ["show", "explain"],
+    "list": ["ls"],
+    "logs": ["trail"],
+    "ps": ["ls"],
+    "run": ["worker", "start"],
+    "runs": ["ls"],
+    "status": ["show", "stats"],
+    "why": ["explain"],
+    "workers": ["stats", "doctor"],
+}
 
 
 class LazyGroup(click.Group):
@@ -121,6 +135,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"holdfast.cli.{COMMANDS[cmd_name].module}")
+        end_imports()
         command: click.Command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         return command
 
@@ -130,7 +145,7 @@ class LazyGroup(click.Group):
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             from difflib import get_close_matches
 
-            near = get_close_matches(args[0], COMMANDS, n=2, cutoff=0.5)
+            near = OTHER_WORDS.get(args[0]) or get_close_matches(args[0], COMMANDS, n=2, cutoff=0.5)
             hint = f"did you mean {' or '.join(near)}?" if near else "`holdfast --help` lists the commands"
             hint = "name a store with --store URL" if "://" in args[0] else hint
             raise click.UsageError(f"there is no command {args[0]!r}; {hint}")

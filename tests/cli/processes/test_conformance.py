@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.main import INTERRUPTED
+from holdfast.cli import INTERRUPTED
 from holdfast.conformance.running import CASES
 
 PLAIN = (sys.executable, str(Path(__file__).parents[2] / "conformance" / "plain"))

@@ -115,6 +115,23 @@ def test_waiting_for_a_run_that_no_worker_can_take_says_so_and_ctrl_c_is_clean(p
     assert '"pending"' in cli_("ls", "--json").stdout
 
 
+SLOW_IMPORT = """
+import os, signal, time
+os.kill(os.getpid(), signal.SIGINT)
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spec("CLI-3")
+@pytest.mark.parametrize("library", ["click", "msgspec"])  # of all commands, of this one
+def test_ctrl_c_while_a_command_is_imported_prints_no_traceback(process, tmp_path, library):
+    (tmp_path / f"{library}.py").write_text(SLOW_IMPORT, "utf-8")
+    one = process("ls")
+    assert one.communicate(timeout=20) == ("", "")
+    assert one.returncode == 130
+
+
 @pytest.mark.slow
 def test_dev_prints_commands_to_type_and_then_the_trail(orders, process, url, cli_, tmp_path):
     one = process("--store", url, "dev", "orders:app")
