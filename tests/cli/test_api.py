@@ -173,6 +173,31 @@ def test_commands_that_need_the_store_itself_say_so(served):
     assert "an operator key needs the store itself" in said
 
 
+REMOTE = """
+import holdfast as hf
+
+app = hf.App()
+
+
+@app.workflow("shop.remote.v1")
+async def remote(ctx: hf.Context) -> None:
+    pass
+"""
+
+
+@pytest.mark.spec("CLI-6")
+@pytest.mark.parametrize("command", ["dev", "serve"])
+def test_an_app_over_http_is_refused_where_the_store_itself_is_needed(served, tmp_path, monkeypatch, command):
+    _, cli = served
+    (tmp_path / "remote_shop.py").write_text(REMOTE, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    more = ["--no-reload"] if command == "dev" else []
+    said = cli.refused(command, "remote_shop:app", *more, code=2)
+    assert "this needs the store itself" in said
+    assert "`holdfast worker remote_shop:app`" in said
+
+
 @pytest.mark.spec("CLI-2", "CLI-6")
 def test_a_server_that_is_away_is_exit_code_3(tmp_path):
     with socket.socket() as one:

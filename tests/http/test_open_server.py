@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 
 import holdfast
 from holdfast.cli.main import cli
-from holdfast.errors import Unavailable
-from holdfast.http import asgi
+from holdfast.errors import Unavailable, UsageError
+from holdfast.http import asgi, extra_installed
 from holdfast.http.access import host_name
 from holdfast.http.operation import all_operations
 from holdfast.http.serving import is_loopback
@@ -238,3 +238,9 @@ def test_a_store_that_is_away_is_not_asked_to_note_that(monkeypatch):
 
 def _away(*_):
     raise Unavailable("away")
+
+
+@pytest.mark.parametrize("library", ["httptools", "jinja2", "starlette", "uvicorn"])
+def test_a_missing_library_of_the_extra_is_one_line(library):
+    with pytest.raises(UsageError, match=f"needs the extra `http` .*{library}"), extra_installed():
+        raise ModuleNotFoundError(name=library)

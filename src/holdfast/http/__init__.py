@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .server import HttpApi
 
 EXTRA = (
-    "the HTTP API needs the extra `http` (jinja2, starlette, uvicorn): "
+    "the HTTP API needs the extra `http` (httptools, jinja2, starlette, uvicorn): "
     "pip install '.[http]' in a clone of Holdfast"
 )
 
@@ -41,6 +41,7 @@ def extra_installed() -> Iterator[None]:
         yield
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in {
+            "httptools",
             "starlette",
             "uvicorn",
             "anyio",

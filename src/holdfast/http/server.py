@@ -20,6 +20,7 @@ from holdfast.engine.live.live import Live
 from holdfast.errors import HoldfastError, StoreError, Unavailable
 from holdfast.escaping import escaped
 from holdfast.records import ANY
+from holdfast.shown.text import counted
 from holdfast.wire.answers import PROTOCOL
 
 from . import parsing
@@ -116,7 +117,7 @@ class Api:
         if (now := self.world.monotonic()) >= self._told_at + TELL_SECONDS:
             refused_, self.access.refused, self._told_at = self.access.refused, 0, now
             if refused_:
-                log.warning("%d requests without a valid key in the last minute", refused_)
+                log.warning("%s without a valid key in the last minute", counted(refused_, "request"))
 
     async def look_for_keys(self, seconds: float = 0.0) -> None:
         """Close an open server when the store has a key. seconds: unless it was done so short a time ago."""

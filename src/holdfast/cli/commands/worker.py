@@ -124,7 +124,7 @@ def worker(
 
 
 def _work(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], options: dict[str, Any]) -> None:
-    loaded = load_with_store(app)
+    loaded = load_with_store(app, served=True)
     level, format_ = options.pop("log_level"), options.pop("log_format")
     metrics = _metrics(loaded, **{name: options.pop(f"metrics_{name}") for name in ("port", "host", "store")})
     given = {key: value for key, value in options.items() if value is not None}
@@ -162,14 +162,21 @@ def _print_stores(stores: tuple[str, ...], slots: int) -> None:
         click.echo(f"  {clean(shown(url))}", err=True)
 
 
-def load_with_store(name: str) -> App:
-    """The App with its store: --store wins over the code of the app, and the code over HOLDFAST_STORE."""
+def load_with_store(name: str, *, served: bool = False) -> App:
+    """The App with its store: --store wins over the code of the app, and the code over HOLDFAST_STORE.
+    served: the store may be a server of the HTTP API.
+    """
     meta = click.get_current_context().meta
     if STORE in meta:
         os.environ["HOLDFAST_STORE"] = meta[STORE]
     app = load_app(name)
     if meta.get(STORE_TYPED):
         app.store = store_of(meta[STORE], app.world)
+    if app.store.traits.served and not served:
+        raise UsageError(
+            f"the store of {name} is a server of the HTTP API, and this needs the store itself: give the URL "
+            f"of the store, or execute runs through the server with `holdfast worker {name}`"
+        )
     if not app.workflows:
         raise UsageError(f'{name} has no workflows: decorate a function with @app.workflow("shop.order.v1")')
     return app
