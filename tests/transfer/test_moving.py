@@ -246,6 +246,12 @@ def test_an_event_that_comes_to_the_source_after_the_run_has_moved_reaches_it_by
     assert '"late"' in target.take(claim.id, types=("shop.listening.v1",)).steps[0].output
 
 
+def test_an_event_that_is_carried_at_the_begin_and_at_the_end_counts_once(fresh):
+    source, target = fresh(), fresh()
+    source.run(source.store.emit(NewEvent(id="one", topic="parcel", payload="1")))
+    assert move(source, target).events == 1
+
+
 def test_a_preview_changes_nothing_and_counts(fresh):
     source, target = fresh(), fresh()
     furnish(source)

@@ -19,14 +19,15 @@ class _Pairs:
         # The highest number at the target so far: events may have been there before.
         self._newest = array("q")
 
-    def add(self, seq: int, number: int) -> None:
+    def add(self, seq: int, number: int) -> bool:
         """Add a number, or replace it: an event that was purged at the target has another one when it comes
-        again."""
+        again. Return True when it is added."""
         at = bisect_right(self._from, seq)
-        if at and self._from[at - 1] == seq:
+        is_known = at > 0 and self._from[at - 1] == seq
+        if is_known:
             at -= 1
             if self._to[at] == number:
-                return
+                return False
             self._to[at] = number
         else:
             self._from.insert(at, seq)
@@ -34,6 +35,7 @@ class _Pairs:
             self._newest.insert(at, number)
         for place in range(at, len(self._newest)):
             self._newest[place] = max(self._to[place], self._newest[place - 1] if place else 0)
+        return not is_known
 
     def get(self, seq: int) -> int | None:
         at = bisect_right(self._from, seq)
@@ -56,11 +58,11 @@ class Numbers:
         self._addressed: dict[UUID, _Pairs] = {}
         self._first: int | None = None  # the lowest number at the target
 
-    def add(self, event: CarriedEvent, number: int) -> None:
-        """Keep the number of an event at the target."""
+    def add(self, event: CarriedEvent, number: int) -> bool:
+        """Keep the number of an event at the target. Return False for an event that was added before."""
         self._first = number if self._first is None else min(self._first, number)
         pairs = self._free if event.chain is None else self._addressed.setdefault(event.chain, _Pairs())
-        pairs.add(event.seq, number)
+        return pairs.add(event.seq, number)
 
     def translated(self, part: CarriedRun) -> CarriedRun:
         """Return a part of a run with the numbers of the target."""

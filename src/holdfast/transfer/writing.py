@@ -20,15 +20,14 @@ class Writing:
         self._numbers = Numbers()
         self._parts: list[CarriedRun] = []
         self._bytes = 0
-        self.events_written = 0
+        self.events_written = 0  # an event that is written again counts once
 
     async def events(self, events: Sequence[CarriedEvent]) -> None:
         """Write a page of events."""
         for at in range(0, len(events), IMPORT_MAX):
             some = events[at : at + IMPORT_MAX]
             for event, number in zip(some, await self._store.import_events(some), strict=True):
-                self._numbers.add(event, number)
-            self.events_written += len(some)
+                self.events_written += self._numbers.add(event, number)
 
     async def run(self, part: CarriedRun) -> list[Imported]:
         """Write a run or a part of one, perhaps later. Return the answers that have come."""

@@ -33,6 +33,16 @@ def test_runs_go_into_a_file_and_into_another_store(cli_, other, tmp_path):
     assert other.json("show", run)["status"] == "pending"
 
 
+@pytest.mark.spec("CLI-2")
+def test_what_an_import_suggests_names_the_store_that_was_typed(cli_, other, tmp_path):
+    cli_.start("shop.order.v1")
+    cli_("schedule", "add", "nightly", "shop.order.v1", "--every", "1d")
+    cli_("export", tmp_path / "runs.jsonl")
+    said = cli_("import", tmp_path / "runs.jsonl", "--store", other.url).stdout
+    assert f"`holdfast resume RUN --store {other.url}` lets one go on" in said
+    assert f"1 schedule paused: `holdfast schedule resume NAME --store {other.url}` resumes one" in said
+
+
 def test_filters_choose_runs_as_in_ls(cli_, tmp_path):
     cli_.start("shop.order.v1", "1", "--label", "team=a")
     cli_.start("shop.order.v1", "2")

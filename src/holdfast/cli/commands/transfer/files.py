@@ -11,6 +11,7 @@ import msgspec
 from holdfast.cli import session
 from holdfast.cli.commands.ls import filter_of, ls
 from holdfast.cli.options import by_option, json_option, store_option
+from holdfast.cli.program import command
 from holdfast.cli.questions import at_a_terminal, confirm, counter, yes_option
 from holdfast.cli.terminal import print_json
 from holdfast.engine.app.client import StoreClient
@@ -207,9 +208,10 @@ def _imported(report: ImportReport, file: Path, *, hold: bool) -> list[str]:
             f"they wait; now bring {name}.taken to the source; there: holdfast export {name} --confirm"
         )
     elif hold and report.imported:
-        lines.append("open ones are paused: `holdfast resume RUN` lets one go on")
+        lines.append(f"open ones are paused: `{command('resume RUN')}` lets one go on")
     if report.schedules:
-        lines.append(f"{counted(report.schedules, 'schedule')} paused: holdfast schedule resume NAME")
+        resumes = command("schedule resume NAME")
+        lines.append(f"{counted(report.schedules, 'schedule')} paused: `{resumes}` resumes one")
     lines += [f"run {one.run}: {clean(one.reason)}" for one in report.refused[:SHOWN]]
     lines += [f"skipped: {clean(one)}" for one in report.damaged[:SHOWN]]
     lines += [f"not changed here: {clean(one)}" for one in report.notes[:SHOWN]]
