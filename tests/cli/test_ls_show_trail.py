@@ -324,3 +324,4 @@ def test_a_type_with_a_misplaced_percent_sign_is_refused_in_one_line(cli_):
     found = cli_("ls", "--type", "shop%order")
     assert found.exit_code == 2
     assert found.stderr == "holdfast: type 'shop%order': % is allowed only at the end, as in 'billing.%'\n"
+    assert cli_.refused("ls", "--type", "shop.*", code=2).endswith("a prefix ends in %, as in shop.%")

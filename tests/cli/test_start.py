@@ -77,6 +77,7 @@ def test_the_same_key_for_another_order_is_refused(cli_, work):
         ('{"a":\n 1 2}', "at line 2, column"),
         ("", "is empty"),
         ("NaN", "is not JSON"),
+        ("@order.json", "write - and redirect, as in - < order.json"),
         ('"\\ud800"', "JSON"),
     ],
 )
@@ -85,6 +86,13 @@ def test_bad_json_is_refused_with_the_place_and_an_example(cli_, tmp_path, text,
     assert where in line
     assert """'{"order": 7}'""" in line
     assert list(tmp_path.iterdir()) == []  # not even a store was made
+
+
+@pytest.mark.spec("CLI-3")
+def test_json_that_the_shell_has_cut_is_refused_with_quotes(cli_):
+    line = cli_.refused("start", SHOP, "{id:", "7}", code=2)
+    assert """put it in single quotes, as in '{"order": 7}'""" in line
+    assert "unexpected extra argument (8)" in cli_.refused("start", SHOP, "7", "8", code=2)
 
 
 @pytest.mark.spec("CLI-3", "START-6")
@@ -100,6 +108,12 @@ def test_a_bare_name_before_any_worker_says_how_to_start_one(cli_):
     line = cli_.refused("start", "shop.order", code=1)
     assert "no worker has published 'shop.order' here: start one (`holdfast dev MODULE:APP`)" in line
     assert line.endswith("or give the full type: shop.order.v1")
+
+
+@pytest.mark.spec("START-6")
+@pytest.mark.parametrize("name", ["shop.order.2", "shop.order.V2"])
+def test_a_version_that_is_written_in_another_way_is_corrected(cli_, name):
+    assert cli_.refused("start", name, code=1).endswith("or give the full type: shop.order.v2")
 
 
 def test_a_bare_name_starts_the_newest_version(cli_, work):

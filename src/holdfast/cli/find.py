@@ -11,6 +11,7 @@ from holdfast.engine.pages import gathered
 from holdfast.errors import UnknownRun, UsageError
 from holdfast.lifecycle import spoken_status
 from holdfast.records import Run, RunFilter
+from holdfast.shown.text import counted
 
 SHORT = 8  # characters shown in tables: the last ones, for the first are the same within a minute
 SHORT_MIN = 6
@@ -50,7 +51,7 @@ async def find(client: Client, text: str, *, deleted: bool = False) -> Run:
         )
     if not SHORT_MIN <= len(digits) <= 32:
         raise UsageError(
-            f"{text!r} has {len(digits)} characters: give the whole id, "
+            f"{text!r} has {counted(len(digits), 'character')}: give the whole id, "
             f"or at least {SHORT_MIN} characters from its beginning or its end"
         )
     every = await _named(client, digits, RunFilter(tenant=everyone(client), deleted=deleted, values=False))

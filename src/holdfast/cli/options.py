@@ -27,6 +27,8 @@ _HELP = (
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _YEARS_1000 = 1000 * 365.25 * 86400.0
 _NEGATIVE = re.compile(r"-[0-9]")
+_CUT_JSON = re.compile(r"[{\[]")
+JSON_EXAMPLE = """'{"order": 7}'"""
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d|w)?")
 
 
@@ -123,8 +125,20 @@ class TakesJson(click.Command):
     """A command with a JSON argument: a negative number must not be parsed as an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # JSON ignores a leading space, and with it the parser does not see an option.
-        return super().parse_args(ctx, [f" {arg}" if _NEGATIVE.match(arg) else arg for arg in args])
+        # Without quotes the shell cuts JSON at its spaces.
+        cut = next((arg for arg in args if _CUT_JSON.match(arg)), None)
+        try:
+            # JSON ignores a leading space, and with it the parser does not see an option.
+            return super().parse_args(ctx, [f" {arg}" if _NEGATIVE.match(arg) else arg for arg in args])
+        except click.NoSuchOption:
+            raise
+        except click.UsageError as error:
+            if cut is None or "extra argument" not in error.message:
+                raise
+            raise click.UsageError(
+                f"the shell has cut the JSON at its spaces: put it in single quotes, as in {JSON_EXAMPLE}",
+                ctx,
+            ) from None
 
 
 def duration(text: str) -> float:

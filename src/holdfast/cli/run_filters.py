@@ -47,6 +47,8 @@ def pattern(type_: str | None) -> str | None:
     if type_ is None or type_.endswith("%") or type_.rpartition(".v")[2].isdigit():
         return type_
     check_percent("type", type_)
+    if "*" in type_:
+        raise UsageError(f"--type {type_!r}: a prefix ends in %, as in {type_.partition('*')[0]}%")
     return f"{type_}.v%"
 
 

@@ -13,7 +13,7 @@ import click
 from holdfast.codec import parse
 from holdfast.errors import BadValue
 
-EXAMPLE = """'{"order": 7}'"""
+from .options import JSON_EXAMPLE
 
 
 def typed_json(text: str | None, what: str) -> Any:
@@ -26,7 +26,7 @@ def typed_json(text: str | None, what: str) -> Any:
         return parse(text, what)
     except BadValue as error:
         raise BadValue(
-            f"{_where(text, what) or error}; an example, quoted for the shell: {EXAMPLE}"
+            f"{_where(text, what) or error}; an example, quoted for the shell: {JSON_EXAMPLE}"
         ) from None
 
 
@@ -34,6 +34,8 @@ def _where(text: str, what: str) -> str | None:
     """The place of the syntax error, as the standard library reports it."""
     if re.match(r"\s*[a-z][a-z0-9+.-]*://", text, re.IGNORECASE):
         return f"{what} is a URL, not JSON (name a store with --store URL)"
+    if text.lstrip().startswith("@"):
+        return f"{what} is not JSON: to read it from a file, write - and redirect, as in - < order.json"
     if not text.strip():
         return f"{what} is empty, which is not JSON (leave it out, or write null)"
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic
 
@@ -32,6 +33,7 @@ from .typed import P_contra, R_co
 
 STEPS_MAX = 10_000
 RESERVED = "holdfast."  # types and tenants of the engine itself begin with it
+_ODD_VERSION = re.compile(r"(.+)\.[vV]?([1-9][0-9]{0,8})")  # such as shop.order.1 or shop.order.V1
 REFRESH_SECONDS = 1.0  # in a segment: the greatest age of the run's state at a boundary
 
 
@@ -57,9 +59,11 @@ def newest(name: str, known: Iterable[str]) -> str:
         return max(versions, key=version)
     near = difflib.get_close_matches(name, {type_.rsplit(".v", 1)[0] for type_ in known}, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}? If not" if near else ""
+    odd = _ODD_VERSION.fullmatch(name)
+    full = f"{odd[1]}.v{odd[2]}" if odd else f"{name}.v1"
     raise UnknownWorkflow(
         f"no worker has published {name!r} here{hint}: start one (`holdfast dev MODULE:APP`), "
-        f"or give the full type: {name}.v1"
+        f"or give the full type: {full}"
     )
 
 

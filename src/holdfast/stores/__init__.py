@@ -48,7 +48,8 @@ def make_store(url: str, clock: Callable[[], Instant] | None = None, *, create: 
         )
     raise UsageError(
         f"store URL {shown(url)!r} is not known: write sqlite:///holdfast.db, "
-        "postgresql://user:password@host/database, redis://host:6379/0 or memory://"
+        "postgresql://user:password@host/database, redis://host:6379/0, memory://, or https://host of a "
+        "server"
     )
 
 

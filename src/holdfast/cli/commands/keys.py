@@ -180,10 +180,10 @@ def rotate(id: str, overlap: float | None, by: str | None, *, as_json: bool) -> 
 @json_option
 @store_option()
 def rotate_signing_key(*, as_json: bool) -> None:
-    """Give the store a new key that signs the cursors of the HTTP API.
+    """Give the store a new signing key of the HTTP API. It is not an API key, and is never shown.
 
-    The one before it stays valid until the next rotation. Servers learn of it within a few seconds. It is not
-    an API key, and is never shown.
+    It signs cursors of pages, the tokens of workers over HTTP, and links to gates. The one before it stays
+    valid until the next rotation. Servers learn of it within a few seconds.
     """
 
     async def work(client: StoreClient) -> None:

@@ -85,7 +85,7 @@ COUNTED, PARENTS = 1_000, 100  # children of a run that are counted; runs in one
     "--limit", type=ROWS, default=20, metavar="N", help="The number of runs to list; 20 by default."
 )
 @click.option("--after", metavar="RUN", help="Only runs listed after this one: the next page.")
-@click.option("--deleted", is_flag=True, help="Also list deleted runs.")
+@click.option("--deleted", is_flag=True, help="Include deleted runs.")
 @json_option
 @store_option()
 def ls(limit: int, after: str | None, text: str | None, *, as_json: bool, **_filters: Any) -> None:

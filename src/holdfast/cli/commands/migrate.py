@@ -20,8 +20,8 @@ from holdfast.stores import shown
 def migrate(*, as_json: bool) -> None:
     """Create the store, or update its schema to this version.
 
-    `worker`, `dev`, `start` and `schedule add` do this too; with `migrate` you can do it in advance. All
-    other commands refuse a store that is missing or older.
+    `worker`, `dev`, `serve`, `start`, `schedule add`, `keys create`, `import` and `move --to` do this too;
+    with `migrate` you can do it in advance. All other commands refuse a store that is missing or older.
     """
     url = shown(session.store_url())
 
