@@ -11,7 +11,8 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 from uuid import UUID
 
 from .clipped import CLIPPED_MAX, clipped
@@ -19,6 +20,7 @@ from .errors import BadType, UsageError
 from .records import COST_UNIT, EPOCH, Instant
 
 Seconds = float | int | timedelta
+Word = TypeVar("Word", bound=StrEnum)
 
 WHOLE_MAX = 2**31 - 1  # the limit of a 32-bit column
 BIG_MAX = 2**63 - 1  # fences, revisions and list positions: the limit of a 64-bit column
@@ -266,6 +268,15 @@ def check_list(what: str, values: Any) -> list[Any]:
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise UsageError(f"{what} is {clipped(values)}: give a list, as in [{clipped(values)}]")
     return list(values)
+
+
+def check_words(what: str, kind: type[Word], values: Any) -> tuple[Word, ...]:
+    """Check a list of members of an enum. The text of a member counts as the member."""
+    found = check_list(what, values)
+    try:
+        return tuple([kind(one) for one in found])
+    except ValueError:
+        raise UsageError(f"{what} is {clipped(values)}: give some of {', '.join(kind)}") from None
 
 
 def check_names(what: str, names: Any) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 
@@ -140,6 +141,10 @@ async def test_verbs_refuse_bad_numbers_times_and_names(app):
         (app.outbox, (OutboxFilter(sink="a\0b"),), {}),
         (app.outbox, (OutboxFilter(run="x"),), {}),
         (app.list, (hf.RunFilter(parent="x"),), {}),
+        *((app.list, (hf.RunFilter(statuses=value),), {}) for value in ("failed", ("done",), None, (7,))),
+        (app.list, (hf.RunFilter(waiting_on="people"),), {}),
+        (app.bulk.retry, (hf.RunFilter(statuses=("done",)),), {}),
+        (app.outbox, (OutboxFilter(statuses="dead"),), {}),
         *((app.approvals, (), {"limit": value}) for value in (True, 1.5, -1, 2**31)),
         *((app.purge, (), {field: -1}) for field in ("older_than", "deleted_after")),
         *((app.purge, (), {"older_than": value}) for value in (True, "5", timedelta.max, math.nan)),
@@ -166,6 +171,13 @@ async def test_verbs_refuse_bad_numbers_times_and_names(app):
 
 
 @pytest.mark.spec("START-10")
+async def test_a_filter_takes_texts_of_statuses_and_ids(app):
+    run = await app.start("shop.order.v1")
+    child = await app.start("shop.order.v1", parent=run.id)
+    where = hf.RunFilter(statuses=("pending",), parent=str(run.id))
+    assert [one.id for one in await app.list(where)] == [child.id]
+
+
 async def test_workers_apps_and_sinks_refuse_bad_options_when_they_are_created(app):
     for field in ("slots", "batch"):
         for value in WHOLE:
@@ -183,6 +195,8 @@ async def test_workers_apps_and_sinks_refuse_bad_options_when_they_are_created(a
         refused(hf.App, app.store, threads=value)
     for value in SPANS:
         refused(app.sink, "mail", timeout=value)
+    for value in (5, Path("runs.db")):
+        assert "give a URL, as in 'sqlite:///holdfast.db'" in refused(hf.App, value)
     assert app.worker(name="n" * 255).id.startswith("n" * 255 + ":")
 
 

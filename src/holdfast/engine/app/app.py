@@ -82,6 +82,10 @@ class App(StoreClient):
 
         if store is None:
             store = os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
+        if not isinstance(store, str) and not hasattr(store, "traits"):
+            raise UsageError(
+                f"store is {clipped(store)}: give a URL, as in 'sqlite:///holdfast.db', or a Store"
+            )
         threads = check_whole("threads", threads, 1)
         name, ttl_seconds = check_name("name", name), check_kept("ttl", ttl)
         world = world or RealWorld(threads)

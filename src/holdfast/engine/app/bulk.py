@@ -26,6 +26,7 @@ from holdfast.step_keys import check_key
 
 from .handle import Handle
 from .new_run import new_run
+from .reads import checked_kinds
 from .tenant_scope import not_reserved, tenant_of
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def bulk_filter(where: Any) -> RunFilter:
         )
     if where.deleted:
         raise UsageError("a bulk operation takes no deleted runs: leave deleted=True out of the filter")
-    return msgspec.structs.replace(where, values=False)
+    return msgspec.structs.replace(checked_kinds(where), values=False)
 
 
 def bulk_verb(verb: Any) -> BulkVerb:

@@ -15,6 +15,7 @@ from holdfast.arguments import (
     check_name,
     check_sought,
     check_whole,
+    check_words,
     exact_text,
 )
 from holdfast.clipped import clipped
@@ -66,9 +67,9 @@ class OutboxVerbs:
         where = where or OutboxFilter()
         sink, id_ = check_sought(sink=where.sink, id=where.id)
         tenant = tenant_of(self.tenant, where.tenant)
-        where = msgspec.structs.replace(where, sink=sink, tenant=tenant, id=id_)
-        if where.run is not None:
-            check_id(where.run)
+        statuses = check_words("statuses", MessageStatus, where.statuses)
+        run = None if where.run is None else check_id(where.run)
+        where = msgspec.structs.replace(where, sink=sink, tenant=tenant, id=id_, statuses=statuses, run=run)
         limit, after = check_limit(limit), check_whole("after", after, 0, BIG_MAX)
         await self.store.open()
         return await self.store.outbox(where, limit, after)

@@ -21,6 +21,7 @@ from holdfast.arguments import (
     check_sought,
     check_text,
     check_whole,
+    check_words,
     exact_text,
 )
 from holdfast.clipped import clipped
@@ -31,7 +32,7 @@ from holdfast.engine.explain.lookup import explained
 from holdfast.engine.present import present_run
 from holdfast.engine.wake_up import WakeUp
 from holdfast.errors import ResultTimeout, RunCancelled, RunFailed, UnknownRun, UsageError
-from holdfast.lifecycle import FINAL, Status
+from holdfast.lifecycle import FINAL, Status, StepKind
 from holdfast.records import (
     ANY,
     OWN,
@@ -57,6 +58,17 @@ def _exact_labels(labels: Any) -> Any:
     if not isinstance(labels, dict):
         return labels
     return {exact_text(name): None if value is None else exact_text(value) for name, value in labels.items()}
+
+
+def checked_kinds(where: RunFilter) -> RunFilter:
+    """Return the filter with statuses, kind of wait and parent in their own types; their texts count too."""
+    waits = () if where.waiting_on is None else check_words("waiting_on", StepKind, [where.waiting_on])
+    return msgspec.structs.replace(
+        where,
+        statuses=check_words("statuses", Status, where.statuses),
+        waiting_on=next(iter(waits), None),
+        parent=None if where.parent is None else check_id(where.parent),
+    )
 
 
 class ReadVerbs:
@@ -128,10 +140,10 @@ class ReadVerbs:
         type_, key = check_sought(type=where.type, key=where.key)
         error = check_sought(error=where.error)[0] if isinstance(where.error, str) else where.error
         tenant = tenant_of(self.tenant, where.tenant)
-        if where.parent is not None:
-            check_id(where.parent)
         labels = _exact_labels(where.labels) if where.labels else where.labels
-        return msgspec.structs.replace(where, type=type_, tenant=tenant, key=key, error=error, labels=labels)
+        return msgspec.structs.replace(
+            checked_kinds(where), type=type_, tenant=tenant, key=key, error=error, labels=labels
+        )
 
     async def children(
         self, runs: Sequence[UUID | str], *, most: int = CHILDREN_COUNTED
