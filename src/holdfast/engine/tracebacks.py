@@ -17,8 +17,9 @@ _HEAD = 4_000  # characters that are kept of the beginning of a long traceback
 _FRAME = re.compile(r'[ |]*File "([^"]+)", line (\d+)(?:, in (.+))?$')
 _HOLDFAST = re.compile(
     r"[/\\]holdfast[/\\](engine[/\\]|threads[/\\]|sealing[/\\]|stores[/\\]"
-    r"|(world|arguments|codec|decoding|durations|exact)\.py)"
+    r"|(world|arguments|backoff|codec|decoding|durations|exact|step_keys)\.py)"
 )
+_LIKE_USERS = re.compile(r"[/\\]holdfast[/\\](cli[/\\]demo|testing)[/\\]")  # they stand for users' code
 _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\]+)")
 _PYTHON = re.compile(r"^<frozen |[/\\]lib(64)?[/\\]python3\.\d+t?[/\\]|[/\\]Python3\d+[/\\]Lib[/\\]")
 
@@ -55,7 +56,7 @@ def _library(file: str) -> str:
         return "holdfast"
     if found := _PACKAGE.search(file):
         name = found[1].removesuffix(".py")
-        return name if name != "holdfast" else ""  # its demo and its testing kit stand for users' code
+        return "" if name == "holdfast" and _LIKE_USERS.search(file) else name
     return "Python" if _PYTHON.search(file) else ""
 
 

@@ -43,6 +43,21 @@ def test_the_users_frames_come_first_and_ours_are_counted():
     assert trace_lines("") == []
 
 
+@pytest.mark.parametrize(
+    ("file", "library"),
+    [
+        ("backoff.py", "holdfast"),
+        ("step_keys.py", "holdfast"),
+        ("engine/code/steps.py", "holdfast"),
+        ("cli/demo/shop.py", ""),
+        ("testing/rehearsal.py", ""),
+    ],
+)
+@pytest.mark.parametrize("folder", [PACKAGES, "/home/ada/src"])
+def test_frames_of_the_package_are_ours_but_for_its_demo_and_its_testing_kit(folder, file, library):
+    assert frame_of(f'  File "{folder}/holdfast/{file}", line 9, in work').library == library
+
+
 def test_frames_of_other_libraries_are_folded_but_for_the_one_that_raised():
     assert shown(MINE, HTTPX, HTTPX, PYTHON, HTTPX) == [
         HEAD,
