@@ -34,7 +34,7 @@ COLOURS = ("grey", "blue", "green", "yellow", "orange", "red", "purple")
 BULK_SLOTS = 5  # bulk operations at once
 NO_KEY = (
     "the store has no API key: everyone on this machine can use the API; "
-    "`holdfast keys create` makes the first key, and then every request needs one"
+    "`holdfast keys create NAME --scope SCOPE` makes the first key, and then every request needs one"
 )
 
 
