@@ -28,7 +28,8 @@ class Counting(Protocol):
     A run counts under its status while it is there and is not deleted. Happenings are counted in the minute,
     by the store's clock, of the commit: the trail entries created, succeeded, failed, cancelled, retried and
     lease_expired of verbs (not those that user SQL writes into the trail itself). They stay when their run is
-    deleted, rewound or purged.
+    deleted, rewound or purged. A run that leaves for another store is counted as cancelled by its status, and
+    not as a happening: nobody has cancelled it.
     """
 
     async def counts(self, tenant: Tenant) -> Counts:

@@ -19,12 +19,6 @@ def minute_of(at: Instant) -> Instant:
     return at - at % MINUTE
 
 
-def counted_as(what: str, data: object) -> str:
-    """Return the type under which a trail row is counted: an open run that leaves for another store ends here
-    as cancelled."""
-    return "cancelled" if what == "leaving" and isinstance(data, dict) and "status" in data else what
-
-
 def counts_of(now: Instant, runs: Iterable[Row], happenings: Iterable[Row]) -> Counts:
     """Return the answer. If there are too many types, those with the most runs are in it, and of the others
     those to which the most has happened.

@@ -26,7 +26,6 @@ from holdfast.records import (
     Step,
     Verdict,
 )
-from holdfast.stores.counting import counted_as
 
 from .outbox import put
 from .rows import EventRow, RunRow, State, check, step_bytes
@@ -264,7 +263,7 @@ class MemoryView:
     def note(self, run: RunRow, what: str, /, **data: Any) -> Data:
         self._state.note(run, what, data, self.now)
         if what != "cancelled" or "step" not in data:  # else a wait was given up, not the run
-            self._state.happenings.add(run, counted_as(what, data), self.now)
+            self._state.happenings.add(run, what, self.now)
         return data
 
     def log(self, run: RunRow, what: str, data: Json) -> None:

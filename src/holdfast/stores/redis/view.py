@@ -24,7 +24,7 @@ from holdfast.records import (
     Step,
     Verdict,
 )
-from holdfast.stores.counting import counted_as, minute_of
+from holdfast.stores.counting import minute_of
 
 from . import counting, inbox, producing, rows
 from .families import Families
@@ -355,5 +355,5 @@ class RedisView(Families):
                 word = stored_word(what)
                 row, note = f"{word} {self.now} {text}", f"{run.id} {word}"
                 if not isinstance(data, str) and (what != "cancelled" or "step" not in data):
-                    counting.note(self.snapshot, run, counted_as(what, data), minute_of(self.now))
+                    counting.note(self.snapshot, run, what, minute_of(self.now))
                 self.snapshot.log("trail", self.names.trail_of(run.id), row, self.names.trail, note)

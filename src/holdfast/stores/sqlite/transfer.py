@@ -15,7 +15,7 @@ from holdfast.bounds import BATCH_BYTES
 from holdfast.decoding import decode_untyped
 from holdfast.machine import carrying as machine
 from holdfast.machine.view import Data
-from holdfast.records import Instant, Json, MessageStatus
+from holdfast.records import Counted, Instant, Json, MessageStatus
 from holdfast.records.transfer import (
     IMPORT,
     CarriedEvent,
@@ -81,7 +81,9 @@ class ImportingView(SqliteView):
         super().__init__(db, now)
         self._fence = self.newest_note()
         self._going: set[UUID] = set()  # runs that a purge has begun to remove
-        self._arrived: Counter[tuple[Any, ...]] = Counter()  # by slot, tenant, type and status
+        # Starts and ends that the triggers count, and that are none: by slot, tenant, type, the status before
+        # and after, and what is counted.
+        self._not_happened: Counter[tuple[Any, ...]] = Counter()
         self._counted: Counter[tuple[Any, ...]] = Counter()  # by tenant, type and status; not deleted ones
         self._has_rest: set[str] = set()  # runs that an import has not finished
         # Rows that are not written yet, by statement.
@@ -121,6 +123,13 @@ class ImportingView(SqliteView):
 
     def is_being_purged(self, id: UUID) -> bool:
         return id in self._going
+
+    def note(self, run: RunRow, what: str, /, **data: Any) -> Data:
+        if what == "leaving" and "status" in data:
+            before, status = (run.saved_status, run.status) if run.deleted_at is None else ("", "")
+            slot = self.now - self.now % SLOT
+            self._not_happened[slot, run.tenant, run.type, before, status, Counted.CANCELLED] += 1
+        return super().note(run, what, **data)
 
     def last_note(self, run: RunRow, *types: str) -> tuple[str, Data] | None:
         self._write_trail()
@@ -174,7 +183,8 @@ class ImportingView(SqliteView):
             self.db.run(START["origin"], (name, str(row.origin)))
         if key is not None and self._keys is not None:
             self._keys[key] = name, row.digest
-        self._arrived[row.created_at - row.created_at % SLOT, part.tenant, row.type, row.status] += 1
+        slot = row.created_at - row.created_at % SLOT
+        self._not_happened[slot, part.tenant, row.type, "", row.status, Counted.STARTED] += 1
         if row.deleted_at is None:
             self._counted[part.tenant, row.type, row.status] += 1
         self._bring(part, name, newest)
@@ -201,11 +211,12 @@ class ImportingView(SqliteView):
     def save(self) -> None:
         self._write_adopted()
         super().save()
-        # Take back the starts that the trigger has counted.
-        if self._arrived:
-            counted = [(number, *key) for key, number in self._arrived.items()]
-            self.db.many(_SQL["not_started"], counted)
-            self.db.many(_SQL["nothing_started"], list(self._arrived))
+        if self._not_happened:
+            self.db.many(_SQL["not_happened"], [(number, *key) for key, number in self._not_happened.items()])
+            self.db.many(_SQL["nothing_happened"], list(self._not_happened))
+            moves = [(*key[:-1], number) for key, number in self._not_happened.items() if key[3]]
+            if moves:
+                self.db.many(_SQL["counted"], moves)
         if self._counted:
             self.db.many(COUNTS["correct"], [(*key, number) for key, number in self._counted.items()])
 

@@ -137,14 +137,18 @@ values (
     :parent_id, :parent_step, :limit_key, :labels, :trace, :api_key, :chain, :id, 1
 )
 
--- :not_started    A run that comes is not started here: what the trigger has counted is taken back.
+-- :not_happened    What the trigger has counted is taken back: a run that comes is not started, one that leaves not cancelled.
 update workflow_count_change set number = number - :number
-where slot = :slot and tenant = :tenant and type = :type and from_status = '' and to_status = :status and what = 'started'
+where slot = :slot and tenant = :tenant and type = :type and from_status = :before and to_status = :status and what = :what
 
--- :nothing_started
+-- :nothing_happened
 delete from workflow_count_change
-where slot = :slot and tenant = :tenant and type = :type and from_status = '' and to_status = :status and what = 'started'
+where slot = :slot and tenant = :tenant and type = :type and from_status = :before and to_status = :status and what = :what
     and number = 0
+
+-- :counted    Runs change their status, and nothing has happened to them.
+insert into workflow_count_change values (:slot, :tenant, :type, :before, :status, '', :number)
+on conflict do update set number = number + excluded.number
 
 -- :note
 insert into workflow_event (workflow_id, event_type, data, created_at) values (:run, :type, :data, :at)

@@ -90,8 +90,10 @@ def unleased(parts, leased):
 def test_a_run_that_leaves_and_comes_back_is_as_it_was(driver, life):
     LIVES[life](driver)
     before, leased = at_rest(driver), _leased(driver)
+    happened = driver.counts().totals, driver.rates()
     leave(driver)
     assert driver.claim(1000) == []
+    assert (driver.counts().totals, driver.rates()) == happened, "nobody has cancelled it"
     assert not [one for one, number in driver.stats().by_status.items() if number and one not in FINAL]
     assert driver.recount() == []
     assert set(back(driver)) <= {"here"}

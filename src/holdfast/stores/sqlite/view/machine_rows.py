@@ -61,7 +61,12 @@ class RunRow(machine.RunRow, gc=False, kw_only=True):
     @property
     def has_moved(self) -> bool:
         """True when the status differs from the status in the file."""
-        return bool(self.saved) and self.status != self.saved[_STATUS - 2]
+        return bool(self.saved) and self.status != self.saved_status
+
+    @property
+    def saved_status(self) -> str:
+        """The status in the file, of a run that was read."""
+        return str(self.saved[_STATUS - 2])
 
 
 def run_row(row: Row, id: UUID | None = None) -> RunRow:

@@ -34,7 +34,7 @@ begin
 end $$;
 
 -- A deleted run counts under no status, but it can end. A run that was final and becomes so in another way, or is final
--- already when it is restored, has not ended.
+-- already when it is restored, has not ended. Nor has one that leaves for another store: nobody has cancelled it.
 create or replace function count_moved() returns trigger language plpgsql security definer as $$
 begin
     if tg_relid operator(pg_catalog.<>) '@.workflow_run'::pg_catalog.regclass then
@@ -44,7 +44,8 @@ begin
         insert into @.workflow_count_change (tenant, type, from_status, to_status, what, number, at)
         select n.tenant, n.type, case when o.deleted_at is null then o.status end,
             case when n.deleted_at is null then n.status end,
-            case when o.finished_at is null and n.finished_at is not null then n.status end, 1, @.clock()
+            case when o.finished_at is null and n.finished_at is not null
+                and coalesce(n.pause_asked_by, '') operator(pg_catalog.<>) 'move' then n.status end, 1, @.clock()
         from old_rows as o cross join new_rows as n
         where case when o.deleted_at is null then o.status else '' end operator(pg_catalog.<>)
                 case when n.deleted_at is null then n.status else '' end
@@ -64,7 +65,8 @@ begin
                 from old_rows as o
                 union all
                 select n.id, n.tenant, n.type, null, case when n.deleted_at is null then n.status end, true,
-                    case when n.finished_at is not null then n.status end
+                    case when n.finished_at is not null
+                        and coalesce(n.pause_asked_by, '') operator(pg_catalog.<>) 'move' then n.status end
                 from new_rows as n
             ) as b
             group by b.id, b.tenant, b.type
