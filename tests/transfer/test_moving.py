@@ -63,6 +63,18 @@ def fresh(clock, loop):
         one.close()
 
 
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
+def kept(request, fresh, clock, tmp_path):
+    """Function that makes a driver of a new store of each kind."""
+    makers = {
+        "memory": lambda: MemoryStore(clock=clock),
+        "sqlite": lambda: SqliteStore(str(tmp_path / "kept.db"), clock=clock),
+        "postgres": lambda: postgres(clock, tmp_path),
+        "redis": lambda: redis(clock, tmp_path),
+    }
+    return lambda: fresh(makers[request.param]())
+
+
 def move(source, target, where=None, **fields):
     """Move runs from one store to another; return the report."""
     return source.run(Mover(source.store, target.store, where, to="there", **fields).run())

@@ -10,9 +10,10 @@ from holdfast import App
 from holdfast.errors import Conflict, UsageError
 from holdfast.testing.contract.driver import done
 from holdfast.testing.contract.transfers import runs
+from holdfast.transfer import receipts
 from tests.transfer.test_hazards import Hooked, _kill, exported, two
 from tests.transfer.test_movers import Once, ends_inside
-from tests.transfer.test_moving import Killed, away, fresh, loop  # noqa: F401  # fixtures
+from tests.transfer.test_moving import Killed, away, fresh, kept, loop  # noqa: F401  # fixtures
 
 pytestmark = pytest.mark.spec("STORE-6")
 
@@ -182,3 +183,73 @@ def test_a_file_is_not_imported_into_its_own_source(fresh, tmp_path, undone):  #
         source.run(App(source.store).confirm_export(path))
         assert target.run(App(target.store).release_import(path)).runs == 1
         assert target.take(run)
+
+
+DAY = 86400
+
+
+def half_confirmed(source, path, monkeypatch):
+    """Begin a confirmation that is killed when one run has left."""
+    monkeypatch.setattr(receipts, "EXPORT_MAX", 1)
+    with pytest.raises(Killed):
+        source.run(App(Hooked(source.store, "left", after=_kill)).confirm_export(path))
+
+
+def test_an_undo_is_refused_when_a_confirmation_was_begun(kept, fresh, tmp_path, monkeypatch):  # noqa: F811
+    """Otherwise some runs come back, end and are purged; then no confirmation can be ended any more."""
+    source, target, path = kept(), fresh(), tmp_path / "a"
+    ids = [source.start() for _ in range(3)]
+    exported(source, path)
+    target.run(App(target.store).import_(path))
+    half_confirmed(source, path, monkeypatch)
+    with pytest.raises(Conflict, match=r"have left for good: a confirmation .* was begun and not ended"):
+        source.run(App(source.store).undo_export(path))
+    assert away(source) == dict.fromkeys(ids, True)
+    source.clock.turn(365 * DAY)
+    assert source.purge(ttl_seconds=0.0).runs == 0
+    assert source.run(App(source.store).confirm_export(path)).runs == 3
+    assert source.run(App(source.store).undo_export(path)) == []
+    assert target.run(App(target.store).release_import(path)).runs == 3
+    assert {claim.id for claim in target.claim(10)} == set(ids)
+
+
+def test_an_undo_without_the_file_brings_back_what_has_not_left(fresh, tmp_path, monkeypatch):  # noqa: F811
+    source, target, _ = two(fresh, 3)
+    path = tmp_path / "a"
+    exported(source, path)
+    target.run(App(target.store).import_(path))
+    half_confirmed(source, path, monkeypatch)
+    assert len(source.run(App(source.store).undo_export(path, lost=True))) == 2
+
+
+@pytest.mark.parametrize("when", ["left", "come_back"])
+def test_a_refused_run_comes_back_when_a_killed_confirmation_is_ended(
+    fresh,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+    when,
+):
+    source, target, path = fresh(), fresh(), tmp_path / "a"
+    refused, run = source.start(key="k"), source.start()
+    target._ids = 9_000_000
+    target.start(key="k", type="shop.other.v1")
+    exported(source, path)
+    target.run(App(target.store).import_(path))
+    here = source.store
+    if when == "left":
+        with monkeypatch.context() as patched:
+            patched.setattr(receipts, "write_left", lambda *_: _kill())
+            with pytest.raises(Killed):
+                source.run(App(here).confirm_export(path))
+    else:
+        with pytest.raises(Killed):
+            source.run(App(Hooked(here, when, before=_kill)).confirm_export(path))
+    for claim in source.claim(10):
+        source.complete(claim)
+    source.clock.turn(365 * DAY)
+    source.purge(ttl_seconds=0.0)
+    confirmed = source.run(App(source.store).confirm_export(path))
+    assert (confirmed.runs, confirmed.back) == (1, 1)
+    assert source.take(refused)
+    assert target.run(App(target.store).release_import(path)).runs == 1
+    assert target.take(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from holdfast.records import ANY, Run, RunFilter
 from holdfast.records.transfer import MOVE, MOVED, MOVING, Departure, Relocated, RelocationAnswer
 
 from .families import ALL, groups_of, pages_of, run_of, top_of
-from .places import goes_to, is_away
+from .places import goes_to, is_away, went_on
 from .reading import runs_of
 
 TRIES = 100  # how often runs that are busy are asked again
@@ -107,13 +107,44 @@ async def undo(
     """Let all runs that are leaving for such a target go on at the source. A run stays when its parent has
     left. Return the departures that are undone."""
     back: list[Departure] = []
-    async for group in groups_of(store, _leaving(store, where, is_target), apart=True):
+    async for group in groups_of(store, _on_the_way(store, where, MOVING, is_target), apart=True):
         first = await run_of(store, group[0])
-        top = None if first is None else await top_of(store, first)
-        if top is not None and top.pause_asked_by == MOVED and is_away(top):
-            continue
-        back += await bring_back(store, await _departures(store, group, is_target), by)
+        if first is None or not await _top_has_left(store, first):
+            back += await bring_back(store, await _departures(store, group, is_target), by)
     return back
+
+
+async def followers(store: Store, runs: Iterable[UUID]) -> set[UUID]:
+    """Return those of these runs that are leaving, and must follow their family: its first run has left."""
+    found: set[UUID] = set()
+    known: dict[UUID, bool] = {}  # by parent, or by first run of a chain
+    for one in runs:
+        run = await run_of(store, one)
+        if run is None or run.pause_asked_by != MOVING:
+            continue
+        before = run.parent or run.chain
+        if before not in known:
+            known[before] = await _top_has_left(store, run)
+        if known[before]:
+            found.add(one)
+    return found
+
+
+async def _top_has_left(store: Store, run: Run) -> bool:
+    """Return True when the first run of a family has left for good."""
+    top = await top_of(store, run)
+    first = top if top.chain == top.id else await run_of(store, top.chain)
+    return any(one is not None and one.pause_asked_by == MOVED and is_away(one) for one in (top, first))
+
+
+async def any_has_left(store: Store, is_target: Callable[[str], bool]) -> bool:
+    """Return True when a run has left for such a target, and the source does not know yet that it goes on
+    there."""
+    async for page in _on_the_way(store, None, MOVED, is_target):
+        for run in page:
+            if not went_on(run) and is_target(goes_to(run) or await _noted_target(store, run)):
+                return True
+    return False
 
 
 async def _departures(
@@ -142,13 +173,14 @@ async def _noted_target(store: Store, run: Run) -> str:
     return to
 
 
-async def _leaving(
-    store: Store, where: RunFilter | None, is_target: Callable[[str], bool]
+async def _on_the_way(
+    store: Store, where: RunFilter | None, how_far: str, is_target: Callable[[str], bool]
 ) -> AsyncIterator[Sequence[Run]]:
-    """Yield pages of runs that are leaving: open ones for such a target, and ended ones."""
+    """Yield pages of runs that are leaving (MOVING), or have left (MOVED): those that were open for such a
+    target, and all those that had ended."""
     wanted = ALL if where is None else RunFilter(tenant=where.tenant, type=where.type, values=False)
     async for page in pages_of(store, replace(wanted, statuses=tuple(sorted(FINAL)))):
-        leaving = [run for run in page if run.pause_asked_by == MOVING]
-        found = [run for run in leaving if (to := goes_to(run)) is None or is_target(to)]
+        some = [run for run in page if run.pause_asked_by == how_far]
+        found = [run for run in some if (to := goes_to(run)) is None or is_target(to)]
         if found:
             yield found

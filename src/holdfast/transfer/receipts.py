@@ -27,7 +27,7 @@ from holdfast.records.transfer import MOVE, Departure, Relocated, RelocationAnsw
 
 from .families import family_of, run_of
 from .late_events import check_events, import_late, write_left
-from .leaving import bring_back, undo
+from .leaving import any_has_left, bring_back, undo
 from .lines import DamagedLine, End, Header, Lines, RunLine, header_of, made, record_of, synced
 from .places import is_away
 from .settings import paused_for, resume_schedules
@@ -154,19 +154,17 @@ async def confirm(store: Store, path: Path, by: str = MOVE) -> HandOver:
     for run in taken.refused:
         found = await run_of(store, run)
         back |= dict.fromkeys([run] if found is None else await family_of(store, found))
-    runs, kept = 0, dict[UUID, int]()
+    runs = 0
     for page in _pages(departures_of(path)):
-        kept |= {run: number for run, number in page if run in back}
         for one in await store.left([pair for pair in page if pair[0] not in back], by):
             if one.answer in {RelocationAnswer.LEFT, RelocationAnswer.WENT_ON}:
                 runs += 1
             elif await _came_back(store, path, one):
                 back[one.run] = None
-    await bring_back(store, list(kept.items()), by)
     left = Left(move=header.move, target=taken.target, receipt=taken.receipt, back=list(back))
     _left(path).unlink(missing_ok=True)  # of another move
     events = await _write_left(store, path, header, left)
-    await _went_on(store, path, back, by)
+    await _settle(store, path, back, by)
     return HandOver(runs=runs, back=len(back), events=events)
 
 
@@ -179,8 +177,10 @@ async def _write_left(store: Store, path: Path, header: Header, left: Left) -> i
     return await write_left(store, path, header, _left(path), frozenset(left.back), first)
 
 
-async def _went_on(store: Store, path: Path, back: Collection[UUID], by: str) -> None:
-    """Let the source purge runs that have left: from now on FILE.left says that they did."""
+async def _settle(store: Store, path: Path, back: Collection[UUID], by: str) -> None:
+    """Let the runs `back` go on here, and let the source purge the others. Not before FILE.left says which
+    they are: a purge may remove both from now on, and then the source does not know it any more."""
+    await bring_back(store, [pair for pair in departures_of(path) if pair[0] in back], by)
     for page in _pages(pair for pair in departures_of(path) if pair[0] not in back):
         await store.went_on(page, by)
 
@@ -200,7 +200,7 @@ async def _confirm_again(store: Store, path: Path, taken: Taken, known: Left, by
         runs += len(await store.left(page, by))
     check_events(_left(path), known.events)
     events = await _write_left(store, path, move_header(path), known)
-    await _went_on(store, path, back, by)
+    await _settle(store, path, back, by)
     return HandOver(runs=runs, back=len(back), events=events)
 
 
@@ -255,15 +255,24 @@ async def release(store: Store, path: Path, here: str, by: str = MOVE) -> HandOv
 
 
 async def take_back(store: Store, path: Path, by: str = MOVE, *, lost: bool = False) -> list[UUID]:
-    """Let the runs of a file go on at the source, unless it has recorded that they left. lost: the file is
-    gone, so this is done for all runs that have left for a file."""
+    """Let the runs of a file go on at the source, unless it has recorded that they left. Conflict: `confirm`
+    was begun, and must be ended first. lost: the file is gone, so this is done for all runs that leave for a
+    file."""
     if lost:
         back = await undo(store, None, lambda to: to.startswith(FILE_NAME), by)
         return [run for run, _ in back]
     header = move_header(path)
     name = file_name(header.move)
+    known = _read(_left(path), Left) if _left(path).exists() else None
+    is_confirmed = known is not None and known.move == header.move
+    if not is_confirmed and await any_has_left(store, lambda to: to == name):
+        # Only a confirmation that is ended tells the target which runs go on there.
+        raise Conflict(
+            f"runs of {path} have left for good: a confirmation (export --confirm) was begun and not ended; "
+            "end it, and the target lets them go on"
+        )
     back = await undo(store, None, lambda to: to == name, by)
-    if header.whole and not _left(path).exists():
+    if header.whole and not is_confirmed:
         await resume_schedules(store, paused_for(name))
     return [run for run, _ in back]
 

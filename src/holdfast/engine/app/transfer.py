@@ -114,8 +114,9 @@ class TransferVerbs:
     async def undo_export(
         self, path: str | PathLike[str], *, lost: bool = False, by: str = MOVE
     ) -> list[UUID]:
-        """Let the runs of a file go on here that have not left for good. Return them. lost: the file is gone;
-        do it for all runs that have left for a file, whichever it is."""
+        """Let the runs of a file go on here that have not left for good. Return them. Conflict:
+        `confirm_export` was begun, and must be ended first. lost: the file is gone; do it for all runs that
+        are on their way by a file, whichever it is."""
         await self._opened()
         with file_errors(Path(path)):
             return await receipts.take_back(stored(self.store), Path(path), check_by(by), lost=lost)
