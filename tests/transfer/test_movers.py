@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import App
 from holdfast.errors import Conflict, Unavailable
@@ -10,10 +11,11 @@ from holdfast.lifecycle import Move
 from holdfast.records import ANY, Ask, RunFilter
 from holdfast.testing.contract.chains import next_of
 from holdfast.testing.contract.driver import call, done
-from holdfast.transfer.moving import Mover
+from holdfast.transfer import leaving, moving
+from holdfast.transfer.moving import STAYS, Mover
 from holdfast.transfer.places import target_of
 from tests.transfer.test_hazards import Hooked, _kill, exported, schedule_of, scheduled, two
-from tests.transfer.test_moving import Killed, away, fresh, loop, move  # noqa: F401  # fixtures
+from tests.transfer.test_moving import Killed, away, fresh, kept, loop, move  # noqa: F401  # fixtures
 
 pytestmark = pytest.mark.spec("STORE-6")
 
@@ -157,6 +159,34 @@ def test_one_run_that_was_undone_does_not_strand_the_others_of_its_group(fresh):
     assert source.status(other) == "pending"
     assert move(source, target).moved == 1
     assert away(target)[other] is False
+
+
+def test_a_mover_that_gives_up_does_not_divide_a_family(kept, fresh, monkeypatch):  # noqa: F811
+    """The other mover was killed when it had recorded the parent, and not the children."""
+    for module in (leaving, moving):
+        monkeypatch.setattr(module, "EXPORT_MAX", 1)
+    source, target = kept(), fresh()
+    parent, kids = source.held(), [source.id(), source.id()]
+    first = call("a", kids[0])
+    source.park(parent, replace(first, child=replace(first.child, key="k")), call("b", kids[1]))
+    with pytest.raises(Killed):
+        source.run(mover(source, target, here=Hooked(source.store, "left", after=_kill)).run())
+    # The copy of a child is lost at the target, and another run has its key.
+    target.delete(kids[0])
+    target.clock.turn(8 * DAY)
+    assert target.purge().runs == 1
+    target._ids = 9_000_000
+    other = target.start(key="k", type="shop.other.v1")
+    report = move(source, target)
+    assert away(source) == dict.fromkeys([parent.id, *kids], True)
+    (refused,) = report.refused
+    assert (refused.run, refused.reason) == (kids[0], f"its key 'k' belongs to run {other}; {STAYS}")
+    assert source.run(mover(source, target).undo()).runs == []
+    target.delete(other)
+    target.clock.turn(8 * DAY)
+    assert target.purge().runs == 1
+    assert move(source, target).moved == 2
+    assert set(away(target).values()) == {False}
 
 
 def test_a_run_that_left_and_is_lost_is_named_by_every_move(fresh):  # noqa: F811

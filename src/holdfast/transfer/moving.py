@@ -42,7 +42,7 @@ from holdfast.records.transfer import (
 from .comparing import Content
 from .families import TOGETHER, family_of, groups_of, pages_of, run_of
 from .late_events import SLACK
-from .leaving import away, bring_back, stop, undo
+from .leaving import away, bring_back, followers, stop, undo
 from .move_reports import REFUSED_MAX, MovePreview, MoveReport, UndoneMove
 from .places import goes_to, is_away, same_url, went_on
 from .reading import events_of, runs_of
@@ -59,6 +59,7 @@ from .writing import Writing
 
 PASSES = 20  # passes over the source: runs may be started while others move
 YEARS = 365 * 86400.0
+STAYS = "it waits on its way, because its parent has left: mend that at the target, and start the move again"
 STILL_THERE = "it had left the target before, and is still there as moved: delete and purge it there first"
 
 Progress = Callable[[int], None]
@@ -304,14 +305,17 @@ class Mover:
 
     async def _give_up(self, leaving: Mapping[UUID, int], failed: dict[UUID, str]) -> None:
         """Let a group go on at the source that the target cannot take as a whole. Those of it that are not of
-        the family of a run that failed come in the next pass."""
-        back = await bring_back(self._source, list(leaving.items()), self._by)
+        the family of a run that failed come in the next pass. A run whose parent has left stays on its way: a
+        family does not go on at two stores."""
+        stay = await followers(self._source, leaving)
+        comes = [one for one in leaving.items() if one[0] not in stay]
+        back = await bring_back(self._source, comes, self._by)
         await self._drop(back)
         came_back = {run for run, _ in back}
         for run, reason in failed.items():
             # A run that was stopped and does not come back was moved by somebody else meanwhile.
-            if run in came_back or run not in leaving:
-                self._refuse(run, reason)
+            if run in came_back or run in stay or run not in leaving:
+                self._refuse(run, f"{reason}; {STAYS}" if run in stay else reason)
                 found = await run_of(self._source, run)
                 self._refused.update([run] if found is None else await family_of(self._source, found))
 
