@@ -16,7 +16,7 @@ from holdfast.cli.program import repeated
 from holdfast.cli.terminal import coloured_status, cut, print_facts, print_json, table
 from holdfast.engine.outbox.health import nobody_has, why
 from holdfast.engine.pages import gathered
-from holdfast.errors import UnknownMessage, UsageError
+from holdfast.errors import Conflict, UnknownMessage, UsageError
 from holdfast.records import MessageStatus, OutboxFilter, OutboxMessage
 from holdfast.shown.data import message_data
 from holdfast.shown.outbox import QUEUED, message_facts, next_attempt
@@ -131,12 +131,22 @@ def resend(ids: tuple[str, ...], sink: str | None, tenant: str | None, *, dead: 
 
     async def work(client: Client) -> None:
         named = await _dead(client, sink, tenant) if dead else [(await _find(client, one)).id for one in ids]
+        sent = 0
         for one in named:
-            message = await client.resend(one)
+            try:
+                message = await client.resend(one)
+            except Conflict:  # it has moved, and this client cannot read the errors of messages
+                if not dead:
+                    raise
+                continue
+            sent += 1
             if as_json:
                 print_json(message_data(message))
         if not as_json:
-            click.echo(f"{counted(len(named), 'message')} will be sent")
+            click.echo(f"{counted(sent, 'message')} will be sent")
+            if sent < len(named):
+                moved = counted(len(named) - sent, "message")
+                click.echo(f"{moved} moved to another store: that store sends what was not sent", err=True)
 
     session.run(work)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC
 from functools import partial
@@ -165,22 +166,32 @@ async def _first(store: Store, where: OutboxFilter) -> list[OutboxMessage]:
 
 
 async def _dead(store: Store, owed: Sequence[Backlog]) -> list[Finding]:
-    count = sum(one.dead for one in owed)
-    if not count:
+    """The finding about dead letters. Messages of runs that have moved are none: the other store sends
+    them."""
+    left = Counter({one.sink: one.dead for one in owed if one.dead})
+    oldest: list[OutboxMessage] = []
+    where, after, is_all = OutboxFilter(statuses=(MessageStatus.DEAD,), tenant=ANY), 0, not left
+    for _ in range(0 if is_all else PAGES_MAX):
+        page = await store.outbox(where, PENDING_MAX, after)
+        if is_all := not page:
+            break
+        after = page[-1].seq
+        left.subtract(one.sink for one in page if is_sent_elsewhere(one))
+        oldest += [one for one in page if not is_sent_elsewhere(one)][: SHOWN - len(oldest)]
+    left = +left
+    count = left.total()
+    if not count or (is_all and not oldest):
         return []
-    # Messages of runs that have moved are sent by the other store.
-    _, moved = await _those(store, MessageStatus.DEAD, is_sent_elsewhere)
-    count -= moved
-    if count <= 0:
-        return []
-    oldest, _ = await _those(store, MessageStatus.DEAD, lambda one: not is_sent_elsewhere(one))
-    dead = [one for one in owed if one.dead]
-    sinks = ", ".join(f"{escaped(one.sink)} ({one.dead:,})" for one in dead[:SHOWN])
-    sinks += f" and {len(dead) - SHOWN:,} more sinks" if len(dead) > SHOWN else ""
+    sinks = ", ".join(f"{escaped(sink)} ({number:,})" for sink, number in list(left.items())[:SHOWN])
+    sinks += f" and {len(left) - SHOWN:,} more sinks" if len(left) > SHOWN else ""
+    if not oldest:
+        what = f"{count:,} more dead messages, which this has not looked at: {sinks}"
+        return [Finding(level="ok", what=f"the oldest dead messages have moved to another store; {what}")]
     return [
         Finding(
             level="warning",
-            what=f"{count:,} dead letter{'s' * (count != 1)}, which are not retried any more: {sinks}",
+            what=f"{'' if is_all else 'up to '}{count:,} dead letter{'s' * (count != 1)}, which "
+            f"{'is' if count == 1 else 'are'} not retried any more: {sinks}",
             mend="`holdfast outbox ls --status dead` says why; `holdfast outbox resend ID` sends one again",
             runs=tuple(dict.fromkeys(one.run for one in oldest)),
         )
