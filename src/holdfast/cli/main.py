@@ -6,6 +6,7 @@ Nothing heavy is imported here: `holdfast --help` answers from the table below.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import sys
@@ -160,11 +161,15 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # The reader has gone (`| head`). Python must not try to flush the rest at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _give_up_output()  # the reader has gone (`| head`)
             return 0
         except (click.ClickException, errors.HoldfastError) as error:
             return _refuse(error)  # here the store is known, which commands in the message must name
+        except OSError as error:
+            if error.errno not in _FULL or error.filename is not None:
+                raise
+            _give_up_output()
+            return _refuse(errors.HoldfastError(f"the output cannot be written: {error.strerror}"))
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run as click does, but print every expected error as one line on stderr, without a traceback."""
@@ -177,6 +182,14 @@ class LazyGroup(click.Group):
         except click.ClickException as error:
             sys.exit(_refuse(error))
         sys.exit(code if isinstance(code, int) else 0)
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # of a file that the output goes to
+
+
+def _give_up_output() -> None:
+    """Let Python not try to flush the rest at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(error: click.ClickException | errors.HoldfastError) -> int:
