@@ -177,6 +177,7 @@ def test_a_mover_that_gives_up_does_not_divide_a_family(kept, fresh, monkeypatch
     assert target.purge().runs == 1
     target._ids = 9_000_000
     other = target.start(key="k", type="shop.other.v1")
+    assert source.run(mover(source, target).undo()).left == 1
     report = move(source, target)
     assert away(source) == dict.fromkeys([parent.id, *kids], True)
     (refused,) = report.refused

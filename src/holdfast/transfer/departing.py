@@ -9,7 +9,7 @@ from uuid import UUID
 from holdfast.contract import Store
 from holdfast.errors import Conflict
 from holdfast.records import Instant, Run, RunFilter
-from holdfast.records.transfer import MOVE, CarriedEvent
+from holdfast.records.transfer import MOVE, MOVING, CarriedEvent
 
 from .exporting import Exporter, Progress
 from .families import groups_of, pages_of
@@ -54,7 +54,13 @@ class MoveExporter(Exporter):
 
     async def _candidates(self, to: str) -> AsyncIterator[Sequence[Run]]:
         async for page in pages_of(self._store, self._where):
-            found = [run for run in page if not is_away(run) or goes_to(run) in {None, to}]
+            found = []
+            for run in page:
+                other = goes_to(run) if is_away(run) else None
+                if other in {None, to}:
+                    found.append(run)
+                elif run.pause_asked_by == MOVING:
+                    self._elsewhere[other] = self._elsewhere.get(other, 0) + 1
             if found:
                 yield found
 

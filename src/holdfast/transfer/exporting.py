@@ -45,12 +45,15 @@ Progress = Callable[[int], None]
 
 
 class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of an export: of all that is in the file, also if it was written in several goes."""
+    """The numbers of an export: of all that is in the file, also if it was written in several goes.
+    `elsewhere`: targets of other moves that were not ended, with the number of runs that are on their way
+    there, and so are not in a file of runs that move."""
 
     runs: int
     events: int
     bytes: int
     sha256: str
+    elsewhere: dict[str, int] = {}
 
 
 def stored(store: Store) -> Store:
@@ -73,6 +76,7 @@ class Exporter:
         self._last_event = 0
         self._chains: set[UUID] = set()  # chains whose first run was written, and the present one with it
         self._along: set[UUID] = set()  # runs that were written before their turn
+        self._elsewhere: dict[str, int] = {}  # runs that are on the way to other targets
 
     async def write(self, path: Path, *, resume: bool, progress: Progress | None) -> ExportReport:
         """Write the file. resume: go on with a file that is not complete."""
@@ -89,8 +93,9 @@ class Exporter:
                     self._put(file, self._shown(setting))
             await self._write_rest(file, progress)
             report = ExportReport(
-                runs=self._runs, events=self._events, bytes=self._bytes, sha256=self._digest.hexdigest()
-            )
+                runs=self._runs, events=self._events, bytes=self._bytes, sha256=self._digest.hexdigest(),
+                elsewhere=self._elsewhere,
+            )  # fmt: skip
             end = End(runs=self._runs, events=self._events, lines=self._lines, sha256=report.sha256)
             self._put(file, end)
             synced(file)
@@ -273,6 +278,8 @@ class Exporter:
 def _opened(path: Path, *, resume: bool) -> tuple[BinaryIO, bool]:
     """Return the file, and True when it is new. A file whose header was not written to its end is new."""
     try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is no file that can be read again: give the name of a new file")
         if not (resume and path.exists()):
             return made(path), True
         file = path.open("r+b")

@@ -47,6 +47,7 @@ class ImportReport(msgspec.Struct, kw_only=True):
     schedules: int = 0  # schedules that were made, and are paused
     refused: list[Imported] = []
     damaged: list[str] = []
+    missing: str = ""  # with skip_damaged: whether lines are missing, beside those that were skipped
     notes: list[str] = []  # settings that are otherwise at the target
     complete: bool = False  # the file was read to its last line, and no line is missing
     waits: bool = False  # the runs leave their source: they wait here until it has recorded that
@@ -85,8 +86,8 @@ class Importer:
 
     async def _read(self, file: BinaryIO, path: Path, progress: Progress | None) -> None:
         lines, name = Lines(file), str(path)
-        self._check(header_of(lines.first(), name), name)
         self._path = path
+        self._check(header_of(lines.first(), name), name)
         if self._move:
             self._before = await check_taken(self._store, path, self._move, self._here)
         while (text := lines.next()) is not None:
@@ -118,6 +119,10 @@ class Importer:
 
     def _check(self, header: Header, name: str) -> None:
         self._move, self.report.waits = header.move, bool(header.move)
+        if header.move and not self._path.is_file():
+            raise UsageError(
+                f"{name} holds runs that move: give the file itself, which is read several times"
+            )
         if header.move and self._skip:
             # The source would record that a run has left whose line was left out.
             raise UsageError(
@@ -158,9 +163,14 @@ class Importer:
                 "the file is not what was exported: lines are missing, or were added or changed; all that "
                 "could be read is imported"
             )
+        if end.lines != lines.number - 1:
+            found = lines.number - 1
+            self.report.missing = f"{found:,} lines are before the last one, and {end.lines:,} were exported"
 
     def _incomplete(self, name: str) -> None:
-        if not self._skip:
+        if self._skip and not self._has_ended:
+            self.report.missing = "the file ends before its last line: what was behind it is missing"
+        elif not self._skip:
             raise UsageError(
                 f"{name} ends before its last line: continue its export (--resume), and import it again; "
                 "all that could be read is imported"

@@ -32,9 +32,11 @@ class MoveReport(msgspec.Struct, kw_only=True):
 
 
 class UndoneMove(msgspec.Struct, kw_only=True):
-    """The runs that came back. `note`: what could not be done, because the target cannot be reached."""
+    """The runs that came back. `left`: runs that were open, have left for good, and have not gone on at the
+    target yet. `note`: what could not be done, because the target cannot be reached."""
 
     runs: list[UUID]
+    left: int = 0
     note: str = ""
 
 

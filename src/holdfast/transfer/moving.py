@@ -139,7 +139,7 @@ class Mover:
         The target is needed only for copies and schedules. lost: it does not come back, so it is not asked.
         `opened` opens it."""
         back = await undo(self._source, self._where, lambda to: same_url(to, self._to), self._by)
-        undone = UndoneMove(runs=[run for run, _ in back])
+        undone = UndoneMove(runs=[run for run, _ in back], left=await self._left_for_good())
         try:
             if opened is not None and not lost:
                 await opened()
@@ -154,6 +154,14 @@ class Mover:
                 "stay paused here; undo again when it can be reached, or say that it is lost"
             )
         return undone
+
+    async def _left_for_good(self) -> int:
+        """Count the runs that have left for the target, and have not gone on there yet."""
+        left = 0
+        async for page in away(self._source, self._where):
+            some = [run for run in page if run.pause_asked_by == MOVED and not went_on(run)]
+            left += sum(same_url(goes_to(run) or "", self._to) for run in some)
+        return left
 
     async def _drop(self, departures: Sequence[Departure], copies: Copies = NO_COPIES) -> list[Relocated]:
         """Remove copies at the target that wait for a release which does not come. `copies`: only these."""

@@ -42,6 +42,7 @@ def test_mistakes_are_told_in_one_line(ends, cli_):
     here.start("shop.order.v1")
     assert "add --yes to confirm" in here.refused("move", *words, code=1)
     assert "both stores are" in here.refused("move", *words[:2], "--to", words[1], "--yes", code=2)
+    assert "give it without --undo" in here.refused("move", *words, "--preview", "--undo", code=2)
     assert "exists only inside one process" in here.refused(
         "move", *words[:2], "--to", "memory:", "--yes", code=2
     )

@@ -15,14 +15,28 @@ from holdfast.cli.program import command
 from holdfast.cli.questions import at_a_terminal, confirm, counter, yes_option
 from holdfast.cli.terminal import print_json
 from holdfast.engine.app.client import StoreClient
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, UsageError
 from holdfast.records.transfer import IMPORT
 from holdfast.shown.text import clean, counted
 from holdfast.transfer.exporting import ExportReport
 from holdfast.transfer.families import number_of
 from holdfast.transfer.importing import ImportReport
 from holdfast.transfer.lines import runs_in
+from holdfast.transfer.receipts import HandOver
 
+from .stopping import AGAIN, on_the_way, told_when_stopped
+
+
+class _File(click.Path):
+    """The name of a file. Other programs take `-` for standard output; here it would be a file."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in {"", "-"}:
+            self.fail(f"give the name of a file, not {value!r}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = _File(dir_okay=False, path_type=Path)
 SHOWN = 10  # refused runs and damaged lines that are printed
 # The filters of `ls` that choose what is exported.
 FILTERS = ("statuses", "type_", "tenant", "key", "parent", "roots", "label", "error", "since", "until", "by",
@@ -30,7 +44,7 @@ FILTERS = ("statuses", "type_", "tenant", "key", "parent", "roots", "label", "er
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 @click.option("--move", is_flag=True, help="The runs leave this store: stop each before it is written.")
 @click.option(
     "--confirm",
@@ -68,20 +82,24 @@ def export(
     """
     if lost and not undo:
         raise click.UsageError("--lost goes with --undo")
-    if confirm or undo:
-        if move or resume or mask or (confirm and undo):
-            raise click.UsageError("--confirm and --undo stand alone")
-        _hand_over(file, undo=undo, lost=lost, as_json=as_json)
-        return
     context = click.get_current_context()
     typed = any(
         context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE for name in FILTERS
     )
+    if confirm or undo:
+        if move or resume or mask or typed or (confirm and undo):
+            raise click.UsageError("--confirm and --undo stand alone: they are for all runs of FILE")
+        _hand_over(file, undo=undo, lost=lost, as_json=as_json)
+        return
+    name = clean(str(file))
+    stopped = f"{name} is not complete: continue it by the same command with --resume"
+    if move:
+        stopped += "; its runs are stopped until then, or until `--undo`"
 
     async def work(client: StoreClient) -> None:
         where = await filter_of(client, context.params) if typed else None
         total = await number_of(client.store, where) if at_a_terminal() else None
-        with counter("exported", total) as update:
+        with told_when_stopped(stopped), counter("exported", total) as update:
             report = await client.export(
                 file, where, move=move, mask=mask, resume=resume, by=session.operator(None), progress=update
             )
@@ -89,8 +107,9 @@ def export(
             print_json(msgspec.to_builtins(report))
         else:
             click.echo(_exported(report, file))
+            for line in on_the_way(report.elsewhere):
+                click.echo(line)
             if move:
-                name = clean(str(file))
                 click.echo(
                     f"now bring {name} to the target; there: holdfast import {name}; "
                     f"then, here: holdfast export {name} --confirm"
@@ -102,9 +121,10 @@ def export(
 def _hand_over(file: Path, *, undo: bool, lost: bool, as_json: bool) -> None:
     async def work(client: StoreClient) -> Any:
         by = session.operator(None)
-        if undo:
-            return await client.undo_export(file, lost=lost, by=by)
-        return await client.confirm_export(file, by=by)
+        with told_when_stopped(AGAIN):
+            if undo:
+                return await client.undo_export(file, lost=lost, by=by)
+            return await client.confirm_export(file, by=by)
 
     done = session.run_on_store(work)
     if as_json:
@@ -130,7 +150,7 @@ def _exported(report: ExportReport, file: Path) -> str:
 
 
 @click.command("import")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 @click.option(
     "--skip-damaged", is_flag=True, help="Leave out damaged lines; without it the first one ends it."
 )
@@ -157,7 +177,11 @@ def import_(
 
     Runs of `export --move` wait here, as cancelled ones, until `import FILE --release`.
     """
+    if not _is_there(file):  # or the store would be made for nothing
+        raise UsageError(f"{file} cannot be read: there is no such file")
     if release:
+        if skip_damaged or no_hold:
+            raise click.UsageError("--release stands alone: it imports nothing")
         _release(file, by, as_json=as_json)
         return
     if no_hold and not yes:
@@ -167,7 +191,8 @@ def import_(
         )
 
     async def work(client: StoreClient) -> ImportReport:
-        with counter("imported", runs_in(file) if at_a_terminal() else None) as update:
+        total = runs_in(file) if at_a_terminal() else None
+        with told_when_stopped(AGAIN), counter("imported", total) as update:
             return await client.import_(
                 file, hold=not no_hold, skip_damaged=skip_damaged, by=by or IMPORT, progress=update
             )
@@ -181,8 +206,19 @@ def import_(
         raise Conflict(f"{counted(report.refused_runs, 'run')} refused")
 
 
+def _is_there(file: Path) -> bool:
+    try:
+        return file.exists()
+    except OSError:
+        return False  # its folder cannot be read
+
+
 def _release(file: Path, by: str, *, as_json: bool) -> None:
-    done = session.run_on_store(lambda client: client.release_import(file, by=session.operator(by)))
+    async def work(client: StoreClient) -> HandOver:
+        with told_when_stopped(AGAIN):
+            return await client.release_import(file, by=session.operator(by))
+
+    done = session.run_on_store(work)
     if as_json:
         print_json(msgspec.to_builtins(done))
     else:
@@ -214,5 +250,7 @@ def _imported(report: ImportReport, file: Path, *, hold: bool) -> list[str]:
         lines.append(f"{counted(report.schedules, 'schedule')} paused: `{resumes}` resumes one")
     lines += [f"run {one.run}: {clean(one.reason)}" for one in report.refused[:SHOWN]]
     lines += [f"skipped: {clean(one)}" for one in report.damaged[:SHOWN]]
+    if report.missing:
+        lines.append(clean(report.missing))
     lines += [f"not changed here: {clean(one)}" for one in report.notes[:SHOWN]]
     return lines

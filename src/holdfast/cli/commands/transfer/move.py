@@ -22,6 +22,7 @@ from holdfast.stores import shown
 from holdfast.transfer.move_reports import MovePreview, MoveReport, UndoneMove
 
 from .files import FILTERS, SHOWN
+from .stopping import AGAIN, on_the_way, told_when_stopped
 
 
 @click.command()
@@ -83,9 +84,11 @@ def move(
             return await here.preview_move(there, where)
         who = session.operator(None)
         if undo:
-            return await here.undo_move(there, where, lost=lost, by=who)
+            with told_when_stopped(AGAIN):
+                return await here.undo_move(there, where, lost=lost, by=who)
         total = (await here.preview_move(there, where)).total if at_a_terminal() else None
-        with counter("moved", total) as update:
+        how = f"{AGAIN}; `--undo` brings runs back that have not left"
+        with told_when_stopped(how), counter("moved", total) as update:
             return await here.move(there, where, pace=pace, reseal=reseal, by=who, progress=update)
 
     report = session.run_on_two(
@@ -108,6 +111,8 @@ move.params[2:2] = [one for one in ls.params if one.name in FILTERS]
 def _check_options(*, preview: bool, undo: bool, lost: bool, other_keys: bool, reseal: bool) -> None:
     if lost and not undo:
         raise click.UsageError("--lost goes with --undo")
+    if preview and undo:
+        raise click.UsageError("--preview counts what would move: give it without --undo")
     if other_keys and not (reseal or undo or preview):
         raise click.UsageError("the two stores have other keys: add --reseal, which encrypts values anew")
 
@@ -118,6 +123,8 @@ def _told(report: MovePreview | MoveReport | UndoneMove) -> list[str]:
     if isinstance(report, MoveReport):
         return _moved(report)
     lines = [f"{counted(len(report.runs), 'run')} came back"]
+    if report.left:
+        lines.append(f"{counted(report.left, 'run')} left for good before: start the move again to end it")
     return [*lines, clean(report.note)] if report.note else lines
 
 
@@ -137,9 +144,6 @@ def _moved(report: MoveReport) -> list[str]:
     lines += [
         f"run {one.run}: {clean(one.reason)}" for one in (*report.refused[:SHOWN], *report.missing[:SHOWN])
     ]
-    lines += [
-        f"{counted(number, 'run')} on the way to {clean(to)}: end that move, or undo it"
-        for to, number in report.elsewhere.items()
-    ]
+    lines += on_the_way(report.elsewhere)
     lines += [f"not changed there: {clean(one)}" for one in report.notes[:SHOWN]]
     return lines
