@@ -85,7 +85,7 @@ class Incoming(Request):
     def __init__(self, scope: Scope, receive: Receive) -> None:
         super().__init__(scope, receive)
         self.table = HeaderTable(scope["headers"])
-        self.size = 0  # bytes of the body that have been read
+        self.size, self.tenant = 0, ""  # bytes of the body that have been read; of the visitor of a page
         first = self.table.first
         self.is_complete = b"transfer-encoding" not in first and first.get(b"content-length", b"0") == b"0"
 

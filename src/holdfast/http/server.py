@@ -37,6 +37,7 @@ from .problems import PROBLEMS_PAGE, Code, Refusal, encoded, extras, refusal_of,
 from .routing import PathTable, encoded_path
 from .signing import Signing
 from .streams import EventStream
+from .unsent import Unsent
 from .work.keeping import Ring
 from .work.work import Work
 
@@ -71,6 +72,7 @@ class Api:
         self.bodies = parsing.Bodies(client.world)
         # Heartbeats are counted apart: no lease ends because others send large batches.
         self.large_bodies, self.urgent_bodies = LargeBodies(), LargeBodies()
+        self.unsent = Unsent(client.world)
         self.live = Live(client.store, client.world)
         self.latencies = Latencies(client.store)
         self.signing = Signing(client.store, client.world)
@@ -146,6 +148,7 @@ class Api:
         self.stopping = True
         for one in self.on_stop:
             one()
+        self.unsent.stop()
         await self.work.stop()
         await self.live.close()
 
@@ -207,7 +210,7 @@ class Endpoint:
                 response.headers.setdefault(name, value)
         response.raw_headers += [(b"x-request-id", id_.encode()), *self._headers]
         await _close_unread(response, request)
-        await response(scope, receive, send)
+        await self._api.unsent.answer(response, "" if actor is None else actor.tenant, scope, receive, send)
 
     async def _actor(self, request: Request) -> Actor:
         if not self._scopes:

@@ -82,8 +82,8 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events until they end, the client goes, or the stream is stopped."""
         api, actor = self._call.api, self._call.actor
-        work = asyncio.ensure_future(self._send(send))
-        gone = asyncio.ensure_future(_disconnected(receive))
+        work = asyncio.ensure_future(self._send(scope, send))
+        gone = asyncio.ensure_future(disconnected(receive))
         stopped = api.streams.stopped(actor, work)
         try:
             await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -98,12 +98,17 @@ class EventStream(Response):
             finally:
                 api.streams.give_back(actor)
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await _body(send, b"retry: 1000\n\n")
         async with aclosing(_with_comments(self._events, self._first)) as parts:
+            await self._part(b"retry: 1000\n\n", scope, send)
             async for part in parts:
-                await _body(send, part)
+                await self._part(part, scope, send)
+
+    async def _part(self, part: bytes, scope: Scope, send: Send) -> None:
+        message: Message = {"type": "http.response.body", "body": part, "more_body": True}
+        async with asyncio.timeout(SEND_SECONDS):
+            await self._call.api.unsent.part(message, self._call.actor.tenant, scope, send)
 
     def _note_error(self, work: asyncio.Future[None]) -> None:
         error = None if work.cancelled() else work.exception()
@@ -126,13 +131,7 @@ async def _last(scope: Scope, receive: Receive, send: Send) -> None:
     abort["call"]()
     with suppress(TimeoutError):
         async with asyncio.timeout(LAST_SECONDS):
-            await _disconnected(receive)
-
-
-async def _body(send: Send, part: bytes) -> None:
-    message: Message = {"type": "http.response.body", "body": part, "more_body": True}
-    async with asyncio.timeout(SEND_SECONDS):
-        await send(message)
+            await disconnected(receive)
 
 
 async def _with_comments(
@@ -157,14 +156,15 @@ async def _with_comments(
             await close()
 
 
-async def _disconnected(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client has closed the connection, or the server has."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def until_done(call: Call, work: asyncio.Future[Any]) -> None:
     """Wait for the end of a long poll's work. ClientDisconnect: the client has left, nobody waits for it."""
-    gone = asyncio.ensure_future(_disconnected(call.request.receive))
+    gone = asyncio.ensure_future(disconnected(call.request.receive))
     try:
         await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
         if not work.done():

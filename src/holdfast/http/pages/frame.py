@@ -106,7 +106,7 @@ class Pages:
         response.headers["x-request-id"] = id_
         if not request.is_complete and not await request.rest():
             response.headers["connection"] = "close"
-        await response(scope, receive, send)
+        await self.api.unsent.answer(response, request.tenant, scope, receive, send)
 
     async def _answered(self, request: Incoming, id_: str) -> Response:
         root, path = request.scope.get("root_path", ""), encoded_path(request.scope)
@@ -126,6 +126,7 @@ class Pages:
             raise Refusal(Code.NOT_FOUND, "there is no such page")
         page, params = found
         visitor = await self.visitors.current(request)
+        request.tenant = visitor.actor.tenant
         place = Place(root, below, params, query_of(request))
         call = PageCall(self.api, self.settings, page, place, visitor, id_)
         if below == "/" and visitor.actor.scopes.isdisjoint(page.scopes) and (menu := call.menu()):
