@@ -11,6 +11,7 @@ import os
 import time
 import urllib.error
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import holdfast as hf
@@ -37,6 +38,8 @@ async def script(ctx: hf.Context, params: dict[str, Any]) -> list[Any]:
             out.append(await event_of(ctx, op))
         if "approval" in op:
             out.append((await ctx.approval(op["approval"], ask=op.get("ask", ""))).approved)
+        if "now" in op:
+            out.append((ctx.now() - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1))
         if "child" in op:
             out.append(await ctx.call(TYPE, op["child"]))
         if "raise" in op:

@@ -44,6 +44,8 @@ BROKEN = {
     "ignores-cancel": ("cancel", "cancel-ignored", "a heartbeat had said `cancelled`"),
     "wall-clock": ("clock", "wrong-clock", "`started_ms` is"),
     "mangles-names": ("odd-name", "odd-name", "under another name than its own (step a ran twice"),
+    "hoards": ("slots", "hoards", "it holds 6 runs, and HOLDFAST_SLOTS is 4"),
+    "time-back": ("now", "time-back", "of its second lease is 3600 s before"),
     "early-clock": ("slow-claim", "time-ahead", "counts the time of a run from before its claim"),
     "sleeps-until": ("clock", "wrong-clock", "a sleep of 150 ms"),
     "counts-from-zero": ("step-keys", "wrong-step-key", "missing: a#3"),

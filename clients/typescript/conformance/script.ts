@@ -23,6 +23,7 @@ interface Instruction {
   ask?: string;
   child?: Script;
   raise?: string;
+  now?: boolean;
 }
 
 interface Script {
@@ -52,6 +53,7 @@ async function done(ctx: Context, params: Script, op: Instruction): Promise<unkn
     );
   }
   if (op.approval !== undefined) return (await ctx.approval(op.approval, { ask: op.ask ?? "" })).approved;
+  if (op.now) return ctx.now().getTime();
   if (op.child !== undefined) return ctx.call(TYPE, op.child);
   throw new Error(op.raise);
 }

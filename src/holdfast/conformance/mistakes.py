@@ -78,6 +78,11 @@ MISTAKES: dict[str, Mistake] = {
         "lease counts from before the claim was sent",
         _BASICS,
     ),
+    "time-back": Mistake(
+        "gives a run an earlier time than before",
+        "take the latest recorded `now` when the time of the lease is earlier",
+        _KEYS,
+    ),
     "cut-claim": Mistake(
         "counts a lease from a claim that was cut off",
         "take the time anew for each claim that is sent, also when it is the same request again",
@@ -128,6 +133,11 @@ MISTAKES: dict[str, Mistake] = {
         "drops a result after a lost answer",
         "keep every item until an answer to it has come, and send the same item again until then",
         _BASICS,
+    ),
+    "hoards": Mistake(
+        "claims more runs than it has free slots",
+        "give in `slots` of a claim the number of slots that are free at that moment",
+        _CLAIM,
     ),
     "lost-claim": Mistake(
         "does not get over the lost answer of a claim",

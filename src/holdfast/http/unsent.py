@@ -135,7 +135,11 @@ class Unsent:
             self._dropped += 1
         now = self._world.monotonic()
         if self._dropped and now >= self._told_at + TELL_SECONDS:
-            log.warning("%d connections were dropped: %d bytes of answers waited for slow clients", self._dropped, self.most)
+            log.warning(
+                "%d connections were dropped: clients left %d bytes of answers untaken",
+                self._dropped,
+                self.most,
+            )
             self._dropped, self._told_at = 0, now
 
     def stop(self) -> None:

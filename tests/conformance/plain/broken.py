@@ -211,6 +211,16 @@ def _wall_clock() -> None:
     put(Held, "now", lambda held: 1000 * time.time() - held.lease["claimed_at"] / 1000)
 
 
+@mistake("hoards")
+def _hoards() -> None:
+    put(Worker, "wanted", lambda _self, _free: 100)
+
+
+@mistake("time-back")
+def _time_back() -> None:
+    put(Calls, "latest_now", lambda _self: 0)
+
+
 @mistake("early-clock")
 def _early_clock() -> None:
     """Lease time begins before the claim was sent."""

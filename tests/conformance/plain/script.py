@@ -131,6 +131,20 @@ class Calls:
         step = {"key": self.key(name), "kind": "approval", "ask": {"ask": ask, "data": None}}
         return bool(self.wait(step)["output"]["approved"])
 
+    def now(self) -> int:
+        """Return the recorded time in microseconds."""
+        key, held = self.key("now"), self.held
+        if self.recorded(key) is None:
+            at = max(held.lease["claimed_at"] + int(1000 * held.now()), self.latest_now())
+            held.record[key] = self.written({"key": key, "kind": "now", "output": at})
+        return int(held.record[key]["output"])
+
+    def latest_now(self) -> int:
+        """Return the latest time of the record: time does not go back within a run."""
+        return max(
+            (one["output"] for one in self.held.record.values() if one.get("kind") == "now"), default=0
+        )
+
     def child(self, params: Json) -> Any:
         """Call a child run, and return its result."""
         child = {"type": TYPE, "params": params}
@@ -179,6 +193,8 @@ def body(calls: Calls, params: Json) -> list[Any]:
             out.append(calls.event(op["event"], op.get("timeout_ms")))
         if "approval" in op:
             out.append(calls.approval(op["approval"], op.get("ask", "")))
+        if "now" in op:
+            out.append(calls.now() // 1000)
         if "child" in op:
             out.append(calls.child(op["child"]))
         if "raise" in op:

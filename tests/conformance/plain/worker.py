@@ -266,7 +266,7 @@ class Worker:
         if not slots:
             return
         asked = time.monotonic()
-        body = {**self.about, "slots": slots, "lease_ms": LEASE_MS, "wait_ms": WAIT_MS}
+        body = {**self.about, "slots": self.wanted(slots), "lease_ms": LEASE_MS, "wait_ms": WAIT_MS}
         try:
             answer = self.server.post("/leases/claim", body)
         except Refused as error:
@@ -280,6 +280,10 @@ class Worker:
             threading.Thread(target=self.execute, args=[held], daemon=True).start()
         for _ in range(slots - len(answer["leases"])):
             self.free.release()
+
+    def wanted(self, free: int) -> int:
+        """Return how many runs to claim."""
+        return free
 
     def origin(self, _asked: float) -> float:
         """Return the zero of lease time. The claim was made before its answer came."""

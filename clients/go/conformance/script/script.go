@@ -41,6 +41,7 @@ type instruction struct {
 	Approval  *string         `json:"approval"`
 	Child     json.RawMessage `json:"child"`
 	Raise     *string         `json:"raise"`
+	Now       bool            `json:"now"`
 	Key       string          `json:"key"`
 	Attempts  int             `json:"attempts"`
 	DelayMS   *float64        `json:"delay_ms"`
@@ -102,6 +103,8 @@ func (one instruction) perform(ctx *holdfast.Context, ledger string) (any, error
 	case one.Approval != nil:
 		decision, err := ctx.Approval(*one.Approval, one.Ask, nil)
 		return decision.Approved, err
+	case one.Now:
+		return ctx.Now().UnixMilli(), nil
 	case one.Child != nil:
 		return holdfast.Call[json.RawMessage](ctx, scriptType, one.Child)
 	case one.Raise != nil:

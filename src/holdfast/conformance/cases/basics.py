@@ -5,7 +5,8 @@ from __future__ import annotations
 from holdfast.conformance.case import case
 from holdfast.conformance.checks import check_executions, check_keys, check_lease_kept, check_result
 from holdfast.conformance.mistakes import Wrong
-from holdfast.conformance.stage import Stage
+from holdfast.conformance.stage import SLOTS, Stage
+from holdfast.conformance.traffic import CLAIM
 
 
 @case("hello")
@@ -34,6 +35,24 @@ async def several_runs(stage: Stage) -> None:
     for number, script in enumerate(scripts):
         check_result(await stage.ended(script), [number])
         await check_lease_kept(stage, script)
+
+
+@case("slots")
+async def slots(stage: Stage) -> None:
+    """Claims no more runs than it has free slots, however many wait."""
+    ledger = stage.ledger()
+    ledger.hold("a")
+    scripts = [await stage.start({"step": "a", "value": n}, ledger=ledger) for n in range(SLOTS + 2)]
+
+    def claimed() -> int:
+        return sum(len(one.granted) for one in stage.traffic.of(CLAIM))
+
+    await stage.until(lambda: len(ledger.calls) >= SLOTS, f"{SLOTS} runs to be executed at once")
+    if await stage.within(stage.lease_seconds / 2, lambda: claimed() > SLOTS):
+        raise Wrong("hoards", f"it holds {claimed()} runs, and HOLDFAST_SLOTS is {SLOTS}")
+    ledger.let_go()
+    for number, script in enumerate(scripts):
+        check_result(await stage.ended(script), [number])
 
 
 @case("step-keys")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from uuid import UUID
 
 from holdfast.conformance.case import case
@@ -252,6 +253,34 @@ async def clock(stage: Stage) -> None:
     await stage.turn_clock(-2 * HOUR)
     await _sleep(stage, "behind")
     await stage.turn_clock(HOUR)
+
+
+@case("now")
+async def now(stage: Stage) -> None:
+    """Gives a run no earlier time than before, also when the server's clock was set back."""
+    script = await stage.start({"now": True}, {"approval": "ok", "ask": "On?"}, {"now": True})
+    await stage.until_run(script, [Status.WAITING], "the run to wait for the approval ok")
+    await stage.turn_clock(-HOUR)
+    try:
+        await stage.client.approve(UUID(script.run), "ok", by="conformance")
+        run = await stage.ended(script)
+    finally:
+        await stage.turn_clock(HOUR)
+    steps = await stage.steps(script)
+    if "now" not in steps and run.result == [None, True, None]:
+        return  # the library has no such call
+    missing = [key for key in ("now", "now#2") if key not in steps]
+    if missing:
+        raise Wrong("wrong-step-key", f"not recorded: {', '.join(missing)}")
+    before, after = (json.loads(steps[key].output or "null") for key in ("now", "now#2"))
+    if not isinstance(before, int) or not isinstance(after, int):
+        raise Wrong(
+            "wrong-result", f"`now` is recorded as {before!r} and {after!r}, not in whole microseconds"
+        )
+    if after < before:
+        back = f"`now` of its second lease is {(before - after) / 1_000_000:.0f} s before that of its first"
+        raise Wrong("time-back", back)
+    check_result(run, [before // 1000, True, after // 1000])
 
 
 async def _sleep(stage: Stage, where: str) -> None:
