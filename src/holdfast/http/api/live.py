@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated
 from uuid import UUID
@@ -12,6 +12,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from holdfast.arguments import BIG_MAX
+from holdfast.bounds import BATCH_BYTES
 from holdfast.engine.app.client import StoreClient
 from holdfast.engine.live.news import Closed, Ended, Gone
 from holdfast.http.call import PAGE, PAGE_MAX, Call
@@ -20,6 +21,7 @@ from holdfast.http.problems import Code, Refusal
 from holdfast.http.streams import EventStream, end, written
 from holdfast.lifecycle import FINAL
 from holdfast.records import Scope, TrailEntry
+from holdfast.records.sizes import entry_bytes
 from holdfast.shown.data import trail_data
 from holdfast.shown.shapes import Shape, TrailEntryData
 
@@ -120,20 +122,41 @@ async def _newest(call: Call, client: StoreClient, run: UUID, query: RunTrailQue
         raise Refusal(Code.BAD_VALUE, "query: newest takes no after and no since")
     ends = query.until or (await client.known(run)).updated_at
 
-    async def last(since: datetime | None, found: Sequence[TrailEntry] = ()) -> Sequence[TrailEntry]:
-        kept, page = deque(found, maxlen=query.limit), found
+    async def last(since: datetime | None, found: Sequence[TrailEntry] = ()) -> _Last:
+        kept, page = _Last(query.limit), found
+        kept.extend(found)
         while page := await client.trail(
             run, page[-1].seq if page else 0, PAGE_MAX, types=query.type, since=since, until=query.until
         ):
             kept.extend(page)
-        return [*kept]
+        return kept
 
     first = await client.trail(run, 0, PAGE_MAX, types=query.type, until=query.until)
     for seconds in WINDOWS if len(first) == PAGE_MAX else ():
         found = await last(ends - timedelta(seconds=seconds))
-        if len(found) == query.limit:
-            return _page(call, found)
-    return _page(call, await last(None, first) if first else [])
+        if found.is_full:
+            return _page(call, found.entries)
+    return _page(call, (await last(None, first)).entries if first else ())
+
+
+class _Last:
+    """The last entries of a trail: at most `most`, and as many as fit into one answer."""
+
+    def __init__(self, most: int) -> None:
+        self.entries: deque[TrailEntry] = deque()
+        self._most, self._bytes, self._has_dropped = most, 0, False
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.entries) == self._most or self._has_dropped
+
+    def extend(self, page: Sequence[TrailEntry]) -> None:
+        for one in page:
+            self.entries.append(one)
+            self._bytes += entry_bytes(one)
+            while len(self.entries) > self._most or (self._bytes > BATCH_BYTES and len(self.entries) > 1):
+                self._bytes -= entry_bytes(self.entries.popleft())
+                self._has_dropped = True
 
 
 async def _followed(call: Call, run: UUID, after: int, types: tuple[str, ...]) -> AsyncIterator[bytes]:
@@ -175,6 +198,6 @@ def _check_stream(call: Call, query: TrailQuery) -> None:
         raise Refusal(Code.BAD_VALUE, "query.since, query.until: a stream takes none; use `after`")
 
 
-def _page(call: Call, found: Sequence[TrailEntry]) -> TrailPage:
+def _page(call: Call, found: Iterable[TrailEntry]) -> TrailPage:
     items = tuple(call.shown(trail_data(one)) for one in found)
     return TrailPage(items=items, next=items[-1].seq if items else None)

@@ -9,12 +9,13 @@ from uuid import UUID
 
 from msgspec import UNSET, Meta, UnsetType
 
-from holdfast.bounds import SHOWN_BYTES
+from holdfast.bounds import BATCH_BYTES, SHOWN_BYTES
 from holdfast.engine.app.client import StoreClient
 from holdfast.http.call import PAGE, Call
 from holdfast.http.operation import operation
 from holdfast.http.problems import Code, Refusal
 from holdfast.records import Scope, Step
+from holdfast.records.sizes import shown_step_bytes
 from holdfast.shown.data import step_data
 from holdfast.shown.shapes import Shape, StepData
 
@@ -105,24 +106,28 @@ async def _by_key(call: Call, client: StoreClient, run: UUID, query: StepsQuery)
 
 async def _newest(call: Call, client: StoreClient, run: UUID, query: StepsQuery) -> Steps:
     """Return a page of the newest steps. The store is read from its end, in parts that grow, until there are
-    enough of them: so a page of a long run costs little, unless few of its steps match.
+    enough of them: so a page of a long run costs little, unless few of its steps match. A page of large
+    values has fewer steps.
     """
     sought = (query.name or "").casefold()
     found: list[Step] = []
     before, parts, is_whole = SEQ_MAX if query.before is None else query.before, 0, False
+    left = BATCH_BYTES
 
     async def part(size: int) -> Sequence[Step]:
         return await client.store.steps(run, call.scope, largest=query.largest, before=before, bytes=size)
 
-    while len(found) <= query.limit and not is_whole:
+    while len(found) <= query.limit and left > 0 and not is_whole:
         steps, parts = await part(PARTS[min(parts, len(PARTS) - 1)]), parts + 1
-        found += [one for one in steps if sought in one.key.casefold()]
+        matching = [one for one in steps if sought in one.key.casefold()]
+        found += matching
+        left -= sum(map(shown_step_bytes, matching))
         await asyncio.sleep(0)  # a store in this process reads at once: let other requests have their turn
         before, is_whole = (steps[-1].seq, False) if steps else (before, True)
     if not is_whole and parts == 1:  # perhaps it had all steps
         is_whole = not await part(0)
     chosen = found[: query.limit]
-    more = len(found) > len(chosen)
+    more = len(found) > len(chosen) or not is_whole
     return Steps(
         items=tuple(call.shown(step_data(one)) for one in chosen),
         next=chosen[-1].seq if more else None,

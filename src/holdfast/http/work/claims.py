@@ -2,7 +2,8 @@
 
 Workers that ask for the same types, tenants and runtime form a group. A group has one loop, which claims for
 its first worker, then for the next, until nothing is left: so a hint costs one claim for each group, and not
-one for each worker. A worker that has left meanwhile does not keep what was claimed for it.
+one for each worker. All groups together ask the store only a few times at once: other requests do not wait
+behind a thousand of them. A worker that has left meanwhile does not keep what was claimed for it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from holdfast.contract import Store
 from holdfast.engine.wake_up import WakeUp, between_looks, poll_of, seconds_until
 from holdfast.records import Ask, Claim
 from holdfast.world import World
+
+ASKED_AT_ONCE = 8  # claims and looks of all groups that the store gets at the same time
 
 GiveBack = Callable[[Ask, Sequence[Claim]], Coroutine[Any, Any, None]]
 _Key = tuple[tuple[str, ...], tuple[str, ...] | None, str, tuple[int, ...] | None]
@@ -39,6 +42,7 @@ class Claims:
 
     def __init__(self, store: Store, world: World, give_back: GiveBack) -> None:
         self.store, self.world, self.give_back = store, world, give_back
+        self.turns = asyncio.Semaphore(ASKED_AT_ONCE)
         self._groups: dict[_Key, _Group] = {}
         self._unlisten: Callable[[], None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -181,8 +185,11 @@ class _Group:
 
     async def _serve(self) -> None:
         while (waiter := self._first()) is not None:
-            asked_at = self._claims.world.monotonic()
-            found = await self._claims.store.claim(waiter.ask)
+            async with self._claims.turns:
+                if waiter.answer.done():
+                    continue
+                asked_at = self._claims.world.monotonic()
+                found = await self._claims.store.claim(waiter.ask)
             if not found:
                 return
             self.wake_up.found()
@@ -195,7 +202,8 @@ class _Group:
     async def _due(self) -> float | None:
         """Return the seconds until something is due that could be claimed."""
         ask = self._ask
-        due = await self._claims.store.due(ask.types, ask.tenants, runtime=ask.runtime)
+        async with self._claims.turns:
+            due = await self._claims.store.due(ask.types, ask.tenants, runtime=ask.runtime)
         return seconds_until(due.claim_at, due.now)
 
 
