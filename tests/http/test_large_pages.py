@@ -1,4 +1,4 @@
-"""Pages of large values: no answer holds much more than BATCH_BYTES, and the pages together hold everything."""
+"""Pages of large values: no answer has much more than BATCH_BYTES, and all pages together have everything."""
 
 from __future__ import annotations
 

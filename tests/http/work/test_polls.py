@@ -279,12 +279,12 @@ def test_many_sets_of_types_ask_the_store_a_few_at_a_time():
         waiting = Claims(store, RealWorld(), None)
         asks = [Ask(worker=f"w{n}", types=(f"shop.t{n}.v1",), limit=1) for n in range(50)]
         polls = [asyncio.ensure_future(waiting.claim(one, 20.0)) for one in asks]
-        while store.asked < 3 * len(asks):  # each has claimed twice, and looked
+        while store.asked < 3 * len(asks):  # noqa: ASYNC110 - claimed twice, and looked
             await asyncio.sleep(0)
         store.most = store.asked = 0
         await app.start("shop.t49.v1")  # a hint for all
         found = await polls[49]
-        while store.asked < len(asks):
+        while store.asked < len(asks):  # noqa: ASYNC110 - the hint has reached all
             await asyncio.sleep(0)
         await waiting.close()
         return [one.type for one in found.claims], store.most
