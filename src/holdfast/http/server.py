@@ -36,7 +36,7 @@ from .pages.settings import PageSettings
 from .problems import PROBLEMS_PAGE, Code, Refusal, encoded, extras, refusal_of, request_id
 from .routing import PathTable, encoded_path
 from .signing import Signing
-from .streams import EventStream
+from .streams import EventStream, LargeEvents
 from .unsent import Unsent
 from .work.keeping import Ring
 from .work.work import Work
@@ -72,7 +72,7 @@ class Api:
         self.bodies = parsing.Bodies(client.world)
         # Heartbeats are counted apart: no lease ends because others send large batches.
         self.large_bodies, self.urgent_bodies = LargeBodies(), LargeBodies()
-        self.unsent = Unsent(client.world)
+        self.unsent, self.large_events = Unsent(client.world), LargeEvents()
         self.live = Live(client.store, client.world)
         self.latencies = Latencies(client.store)
         self.signing = Signing(client.store, client.world)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -19,6 +21,7 @@ from holdfast.shown.data import trail_data
 
 from .access import Actor
 from .call import Call
+from .parsing import LARGE_BYTES
 
 if TYPE_CHECKING:
     from .server import Api
@@ -28,6 +31,7 @@ log = logging.getLogger("holdfast.http")
 COMMENT_SECONDS = 15.0  # a comment keeps proxies from closing a quiet stream
 SEND_SECONDS = 60.0  # a client that takes nothing for so long is dropped
 FIRST_SECONDS = 0.1  # an error that comes within this time is a problem, not the end of a stream
+EVENTS_KEPT = 4  # large ones
 LAST_SECONDS = 1.0  # to take the end of a stream
 ABORT = "holdfast.abort"  # the extension of ASGI, of our own server, that drops the connection at once
 HEADERS = {
@@ -35,13 +39,38 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-accel-buffering": "no",  # nginx would collect events otherwise
 }
+_Key = tuple[UUID, int, bool]  # run and seq of an entry, and whether its values are seen
 _COMMENT = b": still here\n\n"
 
 
 def written(call: Call, entry: TrailEntry) -> bytes:
     """Return one entry of the trail as an event. JSON has no line breaks, so one `data:` line is enough."""
+    large, sees_values = call.api.large_events, call.actor.sees_values
+    if (event := large.find(entry, sees_values)) is not None:
+        return event
     data = msgspec.json.encode(call.shown(trail_data(entry)))
-    return b"id: %d\ndata: %s\n\n" % (entry.seq, data)
+    event = b"id: %d\ndata: %s\n\n" % (entry.seq, data)
+    if len(event) > LARGE_BYTES:
+        large.keep(entry, sees_values, event)
+    return event
+
+
+class LargeEvents:
+    """The last large events: a thousand clients that follow one run get the same bytes."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[_Key, tuple[TrailEntry, bytes]] = OrderedDict()
+
+    def find(self, entry: TrailEntry, sees_values: bool) -> bytes | None:  # noqa: FBT001 - one of two forms
+        """Return the event of an entry, as a client sees it that sees values, or does not."""
+        kept = self._kept.get((entry.run, entry.seq, sees_values))
+        return kept[1] if kept is not None and kept[0] == entry else None
+
+    def keep(self, entry: TrailEntry, sees_values: bool, event: bytes) -> None:  # noqa: FBT001
+        """Keep an event."""
+        self._kept[entry.run, entry.seq, sees_values] = entry, event
+        if len(self._kept) > EVENTS_KEPT:
+            self._kept.popitem(last=False)
 
 
 def end(status: str | None, present: str | None = None) -> bytes:

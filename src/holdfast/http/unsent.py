@@ -1,8 +1,9 @@
 """The bytes of large answers that their clients have not taken yet: bounded for the whole process.
 
 A large answer is sent in parts, and each part waits until the client has taken the one before. Until the last
-part is sent, the whole answer is in memory and counts. Beyond the bound the server drops connections: of the
-tenant with the most bytes, the one that waits longest. Readers of other tenants lose nothing.
+part is sent, the whole answer is in memory and counts; once, if many clients get the same one. Beyond the
+bound the server drops connections: of the tenant with the most bytes, the one that waits longest. Readers of
+other tenants lose nothing.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ TELL_SECONDS = 60.0  # between two lines about dropped answers
 class Waiting:
     """One large answer, while it is sent."""
 
-    def __init__(self, tenant: str, size: int, scope: Scope) -> None:
-        self.tenant, self.size, self.is_dropped = tenant, size, False
+    def __init__(self, tenant: str, body: bytes, scope: Scope) -> None:
+        self.tenant, self.body, self.is_dropped = tenant, body, False
         self._abort = scope.get("extensions", {}).get(ABORT)
         self._task: asyncio.Task[None] | None = None if self._abort else asyncio.current_task()
 
@@ -54,12 +55,13 @@ class Unsent:
 
     def __init__(self, world: World, most: int = UNSENT_BYTES) -> None:
         self.most, self._world = most, world
-        self._waiting: dict[Waiting, None] = {}  # the oldest first
+        self.waiting: dict[Waiting, None] = {}  # the oldest first
+        self._holders: Counter[tuple[str, int]] = Counter()  # of each body in memory, by tenant and identity
         self._of_tenants: Counter[str] = Counter()
         self._dropped, self._told_at = 0, float("-inf")
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """The bytes that are counted now."""
         return self._of_tenants.total()
 
@@ -71,7 +73,7 @@ class Unsent:
         if len(body) <= LARGE_BYTES:
             await response(scope, receive, send)
             return
-        with self._counted(tenant, len(body), scope) as one:
+        with self._counted(tenant, body, scope) as one:
             try:
                 await response(scope, receive, self._in_parts(one, send))
                 if one.is_dropped:
@@ -84,18 +86,20 @@ class Unsent:
 
     async def part(self, message: Message, tenant: str, scope: Scope, send: Send) -> None:
         """Send one part of a stream."""
-        size = len(message["body"])
-        if size <= LARGE_BYTES:
+        body = message["body"]
+        if len(body) <= LARGE_BYTES:
             await send(message)
             return
-        with self._counted(tenant, size, scope) as one:
+        with self._counted(tenant, body, scope) as one:
             await self._in_parts(one, send)(message)
 
     @contextmanager
-    def _counted(self, tenant: str, size: int, scope: Scope) -> Iterator[Waiting]:
-        one = Waiting(tenant, size, scope)
-        self._waiting[one] = None
-        self._of_tenants[tenant] += size
+    def _counted(self, tenant: str, body: bytes, scope: Scope) -> Iterator[Waiting]:
+        one, held = Waiting(tenant, body, scope), (tenant, id(body))
+        self.waiting[one] = None
+        if not self._holders[held]:
+            self._of_tenants[tenant] += len(body)
+        self._holders[held] += 1
         self._make_room()
         try:
             yield one
@@ -119,17 +123,23 @@ class Unsent:
         return in_parts
 
     def _forget(self, one: Waiting) -> None:
-        if one in self._waiting:
-            del self._waiting[one]
-            self._of_tenants[one.tenant] -= one.size
-            if not self._of_tenants[one.tenant]:
-                del self._of_tenants[one.tenant]
+        if one not in self.waiting:
+            return
+        del self.waiting[one]
+        held = one.tenant, id(one.body)
+        self._holders[held] -= 1
+        if self._holders[held]:
+            return
+        del self._holders[held]
+        self._of_tenants[one.tenant] -= len(one.body)
+        if not self._of_tenants[one.tenant]:
+            del self._of_tenants[one.tenant]
 
     def _make_room(self) -> None:
         """Drop answers until the rest is below the bound."""
-        while self.bytes > self.most:
+        while self.size > self.most:
             ((tenant, _),) = self._of_tenants.most_common(1)
-            oldest = next(one for one in self._waiting if one.tenant == tenant)
+            oldest = next(one for one in self.waiting if one.tenant == tenant)
             self._forget(oldest)
             oldest.drop()
             self._dropped += 1
@@ -144,9 +154,9 @@ class Unsent:
 
     def stop(self) -> None:
         """Drop what is left of the answers in a few seconds: the server stops."""
-        if self._waiting:
+        if self.waiting:
             self._world.linger(STOP_SECONDS, self._drop_all)
 
     def _drop_all(self) -> None:
-        for one in list(self._waiting):
+        for one in list(self.waiting):
             one.drop()

@@ -250,50 +250,6 @@ def test_a_worker_that_has_left_gets_nothing():
         assert call(app.get, run.id).status == "pending"
 
 
-class CountingStore(MemoryStore):
-    """A store that counts the claims and looks that are under way at the same time."""
-
-    def __init__(self):
-        super().__init__()
-        self.now, self.most, self.asked = 0, 0, 0
-
-    async def claim(self, ask):
-        return await self._counted(super().claim(ask))
-
-    async def due(self, *args, **fields):
-        return await self._counted(super().due(*args, **fields))
-
-    async def _counted(self, reading):
-        self.now, self.asked = self.now + 1, self.asked + 1
-        self.most = max(self.most, self.now)
-        await asyncio.sleep(0)
-        self.now -= 1
-        return await reading
-
-
-@pytest.mark.spec("HTTP-3")
-def test_many_sets_of_types_ask_the_store_a_few_at_a_time():
-    async def played():
-        app = hf.App(CountingStore())
-        store = app.store
-        waiting = Claims(store, RealWorld(), None)
-        asks = [Ask(worker=f"w{n}", types=(f"shop.t{n}.v1",), limit=1) for n in range(50)]
-        polls = [asyncio.ensure_future(waiting.claim(one, 20.0)) for one in asks]
-        while store.asked < 3 * len(asks):  # noqa: ASYNC110 - claimed twice, and looked
-            await asyncio.sleep(0)
-        store.most = store.asked = 0
-        await app.start("shop.t49.v1")  # a hint for all
-        found = await polls[49]
-        while store.asked < len(asks):  # noqa: ASYNC110 - the hint has reached all
-            await asyncio.sleep(0)
-        await waiting.close()
-        return [one.type for one in found.claims], store.most
-
-    types, most = asyncio.run(played())
-    assert types == ["shop.t49.v1"]
-    assert most <= claims.ASKED_AT_ONCE
-
-
 class SlowStore(MemoryStore):
     """A store whose claims are answered late."""
 
