@@ -4,8 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
+)
+
+// A batch is sent when the other goroutines have had their turn so often without a new item, or after so long.
+const (
+	yields    = 8
+	yieldTime = 100 * time.Microsecond
 )
 
 // batches sends the items of all runs: one request at a time, and what gathers meanwhile goes with the next one.
@@ -62,10 +69,29 @@ func (b *batches) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for batch := b.take(); len(batch) > 0 && ctx.Err() == nil; batch = b.take() {
+		for batch := b.gather(); len(batch) > 0 && ctx.Err() == nil; batch = b.gather() {
 			b.post(ctx, batch)
 		}
 	}
+}
+
+// gather returns the next batch. Runs that were answered just now have their turn first: what they send at once goes
+// with this batch, and not alone with one after it.
+func (b *batches) gather() []*outgoing {
+	began := time.Now()
+	for before, idle := 0, 0; idle < yields && time.Since(began) < yieldTime; idle++ {
+		runtime.Gosched()
+		if now := b.waiting(); now > before {
+			before, idle = now, 0
+		}
+	}
+	return b.take()
+}
+
+func (b *batches) waiting() int {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return len(b.queue)
 }
 
 // take returns the items of the next batch: as many as the server accepts, at least one.
