@@ -52,6 +52,18 @@ def test_files_are_kept_by_browsers_under_their_version(visit):
         assert visit.get(odd).status_code == 404
 
 
+@pytest.mark.spec("TEN-3")
+def test_large_forms_count_as_large_bodies_of_their_tenant(visit):
+    visit.get("/")
+    bodies, form = visit.kit.api.large_bodies, {"body_topic": "t", "body_payload": f'"{"x" * 100_000}"'}
+    csrf = visit.csrf
+    with bodies.one("default", bodies.per_tenant):
+        assert visit.do("emit", csrf=csrf, **form).status_code == 503
+        assert visit.do("emit", csrf=csrf, body_topic="small").status_code == 200
+    assert visit.do("emit", csrf=csrf, **form).status_code == 200
+    assert bodies.bytes == 0
+
+
 def test_a_page_that_is_not_there_says_so(visit):
     assert visit.get("/nothing").status_code == 404
     assert visit.said == "there is no such page"

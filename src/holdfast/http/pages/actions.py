@@ -46,13 +46,22 @@ class Actions:
             return await self._limited_sign_in(request, id_)
         visitor = await self._pages.visitors.current(request)
         is_action = path.startswith("/do/")
-        fields = await self._form(request, FORM_BYTES if is_action else SHORT_FORM_BYTES)
+        most = FORM_BYTES if is_action else SHORT_FORM_BYTES
+        with self._pages.api.large_bodies.of(visitor.actor, request, most) as counted:
+            fields = await self._form(request, most)
+            if counted is not None:
+                counted.become(request.size)
+            return await self._posted(request, visitor, path, fields, id_)
+
+    async def _posted(
+        self, request: Incoming, visitor: Visitor, path: str, fields: list[tuple[str, str]], id_: str
+    ) -> Response:
         self._pages.visitors.check_csrf(visitor, _one(fields, "csrf"))
         if path == "/sign-out":
             return await self._sign_out(request, visitor, id_)
         if path == "/preferences":
             return self._prefer(request, fields)
-        if not is_action:
+        if not path.startswith("/do/"):
             raise Refusal(Code.METHOD_NOT_ALLOWED, headers={"allow": "GET, HEAD"})
         return await self._do(request, visitor, path.removeprefix("/do/"), fields, id_)
 
