@@ -13,6 +13,7 @@ from holdfast.world import World
 
 CHECK_SECONDS = 0.2  # the shortest time between two reads for one worker
 LOOK_SECONDS = 5.0  # a read although no hint came
+READ_AT_ONCE = 8  # reads of all workers that the store gets at the same time: a move wakes all of them
 
 Pair = tuple[UUID, int]
 
@@ -22,6 +23,7 @@ class Moved:
 
     def __init__(self, store: Store, world: World) -> None:
         self._store, self._world = store, world
+        self._turns = asyncio.Semaphore(READ_AT_ONCE)
         self._waiting: set[asyncio.Event] = set()
         self._unlisten: Callable[[], None] | None = None
         self._is_closed = False
@@ -36,8 +38,9 @@ class Moved:
         try:
             while True:
                 event.clear()
-                read_at = clock()
-                found = await self._store.lease_states(leases) if leases else []
+                async with self._turns:
+                    read_at = clock()
+                    found = await self._store.lease_states(leases) if leases else []
                 changed = any(
                     one.answer is not Answer.APPLIED or one.pause_asked != known
                     for one, known in zip(found, paused, strict=True)

@@ -1,14 +1,16 @@
-"""Long polls of workers that ask for different types: they share the store, a few at a time."""
+"""Long polls of many workers, for different types and for states: they ask the store a few at a time."""
 
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 import pytest
 
 import holdfast as hf
-from holdfast.http.work import claims
+from holdfast.http.work import claims, moved
 from holdfast.http.work.claims import Claims
+from holdfast.http.work.moved import Moved
 from holdfast.records import Ask
 from holdfast.stores.memory import MemoryStore
 from holdfast.world import RealWorld
@@ -26,6 +28,9 @@ class CountingStore(MemoryStore):
 
     async def due(self, *args, **fields):
         return await self._counted(super().due(*args, **fields))
+
+    async def lease_states(self, leases):
+        return await self._counted(super().lease_states(leases))
 
     async def _counted(self, reading):
         self.now, self.asked = self.now + 1, self.asked + 1
@@ -56,3 +61,15 @@ def test_many_sets_of_types_ask_the_store_a_few_at_a_time():
     types, most = asyncio.run(played())
     assert types == ["shop.t49.v1"]
     assert most <= claims.ASKED_AT_ONCE
+
+
+@pytest.mark.spec("HTTP-3")
+def test_many_workers_that_wait_for_moves_ask_the_store_a_few_at_a_time():
+    async def played():
+        store = CountingStore()
+        await store.open()
+        waiting, lease = Moved(store, RealWorld()), (uuid4(), 1)  # a lease that is lost
+        await asyncio.gather(*[waiting.states([lease], [False], 20.0) for _ in range(50)])
+        return store.asked, store.most
+
+    assert asyncio.run(played()) == (50, moved.READ_AT_ONCE)
