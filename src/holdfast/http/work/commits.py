@@ -1,14 +1,15 @@
 """Commits for workers: the items of requests that come at the same time share commits of the store.
 
 While one commit is on its way, the items of other requests are collected for the next. There is no timer: a
-lone item is committed at once. An item whose row another session holds is tried again for a short time, then
-its worker is told to send it again.
+lone item is committed at once. Tenants take turns, item by item: none waits behind all items of another. An
+item whose row another session holds is tried again for a short time, then its worker is told to send it
+again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple
 
@@ -36,12 +37,42 @@ class _Entry(NamedTuple):
     answer: asyncio.Future[Outcome]
 
 
+class _Queue:
+    """The items that wait, by tenant."""
+
+    def __init__(self) -> None:
+        self._of_tenants: OrderedDict[str, deque[_Entry]] = OrderedDict()  # whose turn it is first
+
+    def __bool__(self) -> bool:
+        return bool(self._of_tenants)
+
+    def add(self, entries: Sequence[_Entry]) -> None:
+        for one in entries:
+            self._of(one).append(one)
+
+    def put_back(self, entries: Sequence[_Entry]) -> None:
+        """Put entries that were taken before the others of their tenants."""
+        for one in reversed(entries):
+            self._of(one).appendleft(one)
+
+    def take(self) -> _Entry:
+        tenant, entries = next(iter(self._of_tenants.items()))
+        if len(entries) == 1:
+            del self._of_tenants[tenant]
+        else:
+            self._of_tenants.move_to_end(tenant)
+        return entries.popleft()
+
+    def _of(self, one: _Entry) -> deque[_Entry]:
+        return self._of_tenants.setdefault(one.item.tenant, deque())
+
+
 class Commits:
     """The queue in front of `Store.commit` for all workers of this server."""
 
     def __init__(self, store: Store, world: World) -> None:
         self._store, self._world = store, world
-        self._queue: deque[_Entry] = deque()
+        self._queue = _Queue()
         self._writing = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._few = asyncio.Semaphore(BUSY_AT_ONCE)
@@ -53,7 +84,7 @@ class Commits:
         """
         loop = asyncio.get_running_loop()
         entries = [_Entry(item, has_parent, loop.create_future()) for item, has_parent in items]
-        self._queue += entries
+        self._queue.add(entries)
         while self._queue and self._writing < self._store.traits.writers:
             self._writing += 1
             self._spawn(self._write(), "holdfast-http-commit")
@@ -73,14 +104,14 @@ class Commits:
         left: list[_Entry] = []
         runs, size = set(), 0
         while self._queue and len(batch) < ITEMS and size < BATCH_BYTES:
-            entry = self._queue.popleft()
+            entry = self._queue.take()
             if entry.item.run in runs:
                 left.append(entry)  # sent twice: the second one is answered after the first
                 continue
             runs.add(entry.item.run)
             size += item_bytes(entry.item)
             batch.append(entry)
-        self._queue.extendleft(reversed(left))
+        self._queue.put_back(left)
         return batch
 
     async def _send(self, batch: list[_Entry]) -> None:
