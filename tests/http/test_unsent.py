@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 import holdfast as hf
 from holdfast.http.parsing import LARGE_BYTES
+from holdfast.http.protocol import BoundedProtocol
 from holdfast.http.streams import ABORT
 from holdfast.http.unsent import Unsent
 from holdfast.world import RealWorld
@@ -64,6 +65,18 @@ def in_a_loop(test):
         asyncio.run(test(*args, **kwargs))
 
     return run
+
+
+@pytest.fixture
+def small_buffers(monkeypatch):
+    """Let the system keep little of an answer, however much this machine allows it."""
+    made = BoundedProtocol.connection_made
+
+    def connection_made(self, transport):
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGE_BYTES)
+        made(self, transport)
+
+    monkeypatch.setattr(BoundedProtocol, "connection_made", connection_made)
 
 
 async def settled():
@@ -153,6 +166,7 @@ async def test_the_rest_of_an_answer_is_dropped_when_the_server_stops(monkeypatc
 
 @pytest.mark.spec("HTTP-4")
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_buffers")
 def test_readers_that_take_nothing_hold_a_bounded_number_of_bytes():
     app, found = shop(), {}
 
@@ -182,6 +196,7 @@ def test_readers_that_take_nothing_hold_a_bounded_number_of_bytes():
 
 @pytest.mark.spec("HTTP-2")
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_buffers")
 def test_a_large_entry_is_in_memory_once_however_many_follow_its_run():
     app, found = hf.App("memory://"), {}
 
