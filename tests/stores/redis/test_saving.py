@@ -21,6 +21,7 @@ from holdfast.stores.redis.verbs.keeper import expire
 from holdfast.stores.redis.view import RedisView
 from holdfast.testing.contract.driver import TYPE, StoreDriver, call, done, listen
 from servers.redis_store import server
+from verify.checks.redis_drift import drift
 
 RELAY = RelayAsk(relay="r", sinks=("mail",), limit=10)
 
@@ -124,6 +125,38 @@ def test_a_plain_checkpoint_does_not_disturb_a_decision_by_the_row(driver):
     parked = decided(driver, checkpoint(driver.item(claim, "park", listen())))
     assert driver.checkpoint(claim, done("more")).answer == "paused"
     assert saved(driver, parked) == [0]
+
+
+def pause(view, run):
+    people.pause(view, run.id, None, "me")
+
+
+def delete(view, run):
+    people.delete(view, run.id, None, "me")
+
+
+@pytest.mark.spec("STORE-3")
+@pytest.mark.parametrize("move", [pause, delete])
+def test_a_decision_by_the_row_keeps_the_numbers_of_a_plain_checkpoint(driver, move):
+    """No two steps have the same number: lists, rewinds and the next claim go by it."""
+    claim = driver.held()
+    driver.checkpoint(claim, done("a"))
+
+    def work(snapshot):
+        view = RedisView(snapshot)
+        move(view, view.run(claim.id))
+        view.save()
+
+    moved = decided(driver, work)
+    assert driver.checkpoint(claim, done("b")).answer == "applied"
+    assert saved(driver, moved) == [1]
+    if move is delete:
+        driver.restore(claim.id)
+        claim = driver.take()
+    driver.checkpoint(claim, done("c"))
+    assert [(step.key, step.seq) for step in driver.steps(claim.id)] == [("a", 1), ("b", 2), ("c", 3)]
+    with driver.store.client() as client:
+        assert drift(client, driver.store._names) == []
 
 
 @pytest.mark.spec("LEASE-7")

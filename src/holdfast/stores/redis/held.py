@@ -119,11 +119,14 @@ class HeldRun:
         steps = self._changed_steps()
         self._follow(steps)
         put, gone = rows.changed(self.before, row)
-        if not (put or gone or steps):
+        writes = rows.new_writes(self.before, row, is_changed=bool(put or gone))
+        if not (put or gone or steps or writes):
             return
         row.rev += 1
         key = names.run(row.id)
         snapshot.do("HSET", key, *put, "rev", row.rev)
+        if writes is not None:
+            self._save_writes(key, writes)
         if gone:
             snapshot.do("HDEL", key, *gone)
         if self.is_new:
@@ -144,6 +147,16 @@ class HeldRun:
             snapshot.do_once("ZADD", names("tenants"), 0, row.tenant)
             for name in indexes.fixed(names, row, row.labels):
                 snapshot.enter(name, 0, str(row.id))
+
+    def _save_writes(self, key: str, writes: str) -> None:
+        """Write the field `writes`. A plain checkpoint may come before this: if no step is changed here, the
+        numbers of that checkpoint stay, so that a busy holder delays nobody."""
+        if self.before is None:
+            self._snapshot.do("HSET", key, "writes", writes)
+            return
+        if rows.numbers_of(self.before) != rows.numbers_of(self.row):
+            self._depend_on_steps()
+        self._snapshot.writes(key, self.before.writes, writes)
 
     def _changed_steps(self) -> list[tuple[StepRow | None, StepRow | None]]:
         changed: list[tuple[StepRow | None, StepRow | None]] = []

@@ -134,7 +134,7 @@ def decoded(id: UUID, values: Sequence[str | None], *, small: bool) -> RunRow | 
 def writes_text(row: RunRow) -> str:
     """Return the field `writes` of a run. It follows from the row alone."""
     is_plain = row.status is Status.LEASED and not row.is_plan and row.pause_asked_by is None
-    numbers = f"{row.seq} {row.bytes} {row.item_fence} {row.item_no} {row.cursor_seq}"
+    numbers = " ".join(map(str, numbers_of(row)))
     return f"{row.fence if is_plain else '-'} {numbers} {int(_rare(row) != _USUAL)}"
 
 
@@ -147,7 +147,8 @@ def _commit_text(row: RunRow) -> str:
 
 
 def changed(before: RunRow | None, after: RunRow) -> tuple[list[str], list[str]]:
-    """Return the fields of the hash to set, each followed by its value, and those to remove."""
+    """Return the fields of the hash to set, each followed by its value, and those to remove; `writes` is not
+    among them: see new_writes."""
     put: list[str] = []
     gone: list[str] = []
     values = msgspec.structs.astuple(after)
@@ -164,11 +165,20 @@ def changed(before: RunRow | None, after: RunRow) -> tuple[list[str], list[str]]
     commit = _commit_text(after)
     if commit != ("" if before is None else before.commit):
         put += ("commit", commit)
+    return put, gone
+
+
+def new_writes(before: RunRow | None, after: RunRow, *, is_changed: bool) -> str | None:
+    """Return the field `writes` if it is to be written. is_changed: other fields are written, too."""
     writes = writes_text(after)
     # A script may have left `rare` at 1. That alone is no change.
-    if before is None or writes != writes_text(before) or ((put or gone) and writes != before.writes):
-        put += ("writes", writes)
-    return put, gone
+    is_new = before is None or writes != writes_text(before) or (is_changed and writes != before.writes)
+    return writes if is_new else None
+
+
+def numbers_of(row: RunRow) -> tuple[int, ...]:
+    """Return the numbers in the field `writes`. Plain checkpoints change them, and do not grow `rev`."""
+    return row.seq, row.bytes, row.item_fence, row.item_no, row.cursor_seq
 
 
 _ELSEWHERE = _PACKED | _PACKS | {"id"}

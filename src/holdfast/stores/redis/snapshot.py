@@ -203,6 +203,9 @@ class Snapshot:
     def number(self, counter: str, key: str | None, field: str, member: str, *sets: str) -> None:
         self.group.operations.append(("N", key, counter, field, member, sets))
 
+    def writes(self, key: str, before: str, after: str) -> None:
+        self.group.operations.append(("W", key, before, after))
+
     def fence(self, key: str, above: int) -> None:
         self.group.operations.append(("F", key, above))
 

@@ -10,6 +10,8 @@
 --        The member is "<number> <text>"
 --     N  place of a hash or 0, counter, field, member, places of sorted sets: the next number, as a field of the
 --        hash and as the score of the member
+--     W  place of a run's hash, its field `writes` as it was read, the new one. If it is another one by now, it keeps
+--        its numbers: a plain checkpoint has come in between (hold.lua)
 --     F  place of a run's hash, a number: its fence is the highest number of a trail row before, plus this one
 --     M  0, id of a run, tenant, type, status before, status after: the run moves in the counts
 --     H  0, tenant, type, happening, minute as text, number: the happening is counted
@@ -77,6 +79,15 @@ local OPERATIONS = {
     local seq = next_of(one[3])
     if key then later('HSET', key, one[4], seq) end
     for i = 1, #one[6] do later('ZADD', KEYS[one[6][i]], seq, one[5]) end
+  end,
+  W = function(key, one)
+    local is, text = redis.call('HGET', key, 'writes'), one[4]
+    local numbers, rare = string.match(is ~= one[3] and is or '', '^%S+( .* )(%S+)$')
+    if numbers then
+      local who, is_rare = string.match(text, '^(%S+) .* (%S+)$')
+      text = who .. numbers .. math.max(rare, is_rare)
+    end
+    later('HSET', key, 'writes', text)
   end,
   F = function(key, one) later('HSET', key, 'fence', whole(first_trail + one[3])) end,
   M = function(_, one) moved({one[3]}, one[4], one[5], one[6], one[7]) end,
