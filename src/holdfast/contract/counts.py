@@ -39,7 +39,7 @@ class Counting(Protocol):
         self, tenant: Tenant, since: Instant, until: Instant | None = None, limit: int = RATES_MAX
     ) -> Sequence[Rate]:
         """Happenings per minute, by minute, type and `what`, from the minute of `since` to that of `until`
-        (both included; None: to the present one). At most `limit` of them, at most RATES_MAX; a caller goes
+        (both included; None: to the newest one). At most `limit` of them, at most RATES_MAX; a caller goes
         on from the last minute it got. Minutes that are older than RATE_SECONDS may be gone.
         """
 

@@ -137,6 +137,14 @@ def test_one_sink_does_not_take_all_slots(driver):
 
 
 @pytest.mark.spec("OUT-1")
+def test_messages_of_one_instant_come_in_the_order_in_which_they_were_sent(driver):
+    """Their ids say nothing about the order."""
+    sent = [f"m{30 - number}" for number in range(20)]
+    sent_by(driver, *map(message, sent))
+    assert [ids(relay(driver, limit=limit)) for limit in (1, 2, 100)] == [sent[:1], sent[1:3], sent[3:]]
+
+
+@pytest.mark.spec("OUT-1")
 def test_finding_nothing_writes_nothing(driver):
     before = driver.everything()
     assert relay(driver) == []

@@ -46,7 +46,8 @@ class CountVerbs(Core):
     ) -> Sequence[Rate]:
         name, found, limit = tenant_name(tenant), list[Rate](), max(0, min(limit, RATES_MAX))
         now = await self._read(lambda snapshot: snapshot.now)
-        until = now if until is None else min(until, now + counting.HOUR)  # hours after it have none
+        newest = now + counting.HOUR  # the clock may have gone back a little; hours after that have none
+        until = newest if until is None else min(until, newest)
         first = counting.hour_of(max(since, now - micros(RATE_SECONDS)))
         hours = range(first, until + 1, counting.HOUR)
         for at in range(0, len(hours), HOURS):

@@ -180,15 +180,34 @@ def _first_of(snapshot: Snapshot, ask: RelayAsk, sink: str, limit: int) -> list[
     tenants = ask.tenants if sink in ask.sinks else None
     while len(found) < limit:
         ids = snapshot.read("ZRANGE", names.of("outbox:due", sink), at, at + size - 1)
-        texts = snapshot.all([("HGET", message_key(names, id), "row") for id in ids])
-        rows = [message_row(text) for text in texts if text is not None]
-        # The set was read before the rows: a message may have been sent meanwhile.
-        rows = [row for row in rows if row.status is MessageStatus.PENDING]
-        found += [row for row in rows if tenants is None or row.tenant in tenants]
+        found += _pending(snapshot, ids, tenants)
         if len(ids) < size:
             break
         at, size = at + size, min(2 * size, PAGE)
     return found
+
+
+def _pending(snapshot: Snapshot, ids: Sequence[str], tenants: Sequence[str] | None) -> list[MessageRow]:
+    """Return those of the messages that are pending: the set was read before the rows."""
+    texts = snapshot.all([("HGET", message_key(snapshot.names, id), "row") for id in ids])
+    rows = [message_row(text) for text in texts if text is not None]
+    rows = [row for row in rows if row.status is MessageStatus.PENDING]
+    return [row for row in rows if tenants is None or row.tenant in tenants]
+
+
+def _due_first(snapshot: Snapshot, ask: RelayAsk, sink: str) -> list[MessageRow]:
+    """Return the first due messages of a sink that the relay may have, and some more.
+
+    The set has messages of the same instant in the order of their ids: a page of those that are due with the
+    last one is read, too. Their numbers say which of them are first.
+    """
+    found = _first_of(snapshot, ask, sink, ask.limit)
+    if found and len(found) >= ask.limit and (last := found[-1].next_at) <= snapshot.now:
+        key, known = snapshot.names.of("outbox:due", sink), {row.id for row in found}
+        ids = snapshot.read("ZRANGEBYSCORE", key, last, last, "LIMIT", 0, PAGE)
+        more = [id for id in ids if id not in known]
+        found += _pending(snapshot, more, ask.tenants if sink in ask.sinks else None)
+    return [row for row in found if row.next_at <= snapshot.now]
 
 
 def relay_at(
@@ -206,8 +225,9 @@ def relay(snapshot: Snapshot, ask: RelayAsk) -> list[Parcel]:
     now, names = snapshot.now, snapshot.names
     sinks, hooks = _sinks(snapshot, ask)
     turns = Counter(ask.taken)
-    firsts = snapshot.each(sinks, lambda sink: _first_of(snapshot, ask, sink, ask.limit))
-    due = [row for first in firsts for row in first if row.next_at <= now]
+    due = [
+        row for first in snapshot.each(sinks, lambda sink: _due_first(snapshot, ask, sink)) for row in first
+    ]
     seqs = snapshot.all([("HGET", message_key(names, row.id), "seq") for row in due])
     placed: list[tuple[int, Instant, int, MessageRow]] = []
     for row, seq in sorted(zip(due, map(int, seqs), strict=True), key=lambda one: (one[0].next_at, one[1])):
