@@ -187,3 +187,32 @@ def test_a_socket_of_a_node_that_does_not_have_the_namespace_is_refused_with_a_r
             await all_of.ask(PING)
 
     calling(url, work)
+
+
+@pytest.mark.spec("STORE-3")
+def test_a_socket_of_the_node_that_has_the_namespace_is_enough(calling):
+    owner = cluster().nodes[1]
+    prefix = prefix_of(owner, "socket")
+    calling(f"unix://{owner.socket}?prefix={prefix}&durability=memory", lambda all_of: _log(all_of, "row"))
+    assert rows_of(prefix) == ["row"]
+
+
+@pytest.mark.spec("STORE-3")
+def test_a_store_goes_on_when_a_node_does_not_answer_any_more(calling):
+    """It stands still, as a host whose power is cut: no connection to it is refused. The namespace has moved
+    before."""
+    asked, stands, stays = cluster().nodes
+    prefix = prefix_of(stands, "stands")
+
+    async def work(all_of):
+        await _log(all_of, "one")
+        await all_of.leave()  # so that it connects again
+        cluster().move(prefix, stays)
+        stands.pause()
+        try:
+            await _log(all_of, "two")
+        finally:
+            stands.go_on()
+
+    calling(f"{asked.url(prefix)}&socket_connect_timeout=0.1", work)
+    assert rows_of(prefix) == ["one", "two"]

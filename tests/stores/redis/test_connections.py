@@ -154,6 +154,7 @@ class Proxy:
 
     def __init__(self, target, path):
         self.target, self.path, self.loses = str(target), path, b""
+        self.unanswered = 0  # so many of the next connections are taken, and nobody answers them
         self.writers, self.pairs = [], []
 
     @asynccontextmanager
@@ -165,6 +166,11 @@ class Proxy:
             await asyncio.gather(*self.pairs, return_exceptions=True)
 
     async def pair(self, reader, writer):
+        if self.unanswered:
+            self.unanswered -= 1
+            self.writers.append(writer)
+            await reader.read()
+            return
         theirs, ours = await asyncio.open_unix_connection(self.target)
         self.writers += (writer, ours)
         self.pairs.append(asyncio.current_task())
@@ -226,6 +232,23 @@ def test_a_read_whose_answer_is_lost_is_sent_again(calling, own_server, between)
 
     url = own_server.url().replace(str(own_server.socket), between.path)
     assert calling(url, work) == ([0], b"")
+
+
+@pytest.mark.spec("STORE-3")
+def test_a_connection_that_nobody_answers_is_given_up_and_replaced(calling, own_server, between):
+    """A load balancer may take a connection that it has no server for. Later ones may reach a server."""
+
+    async def work(all_of):
+        async with between.serve():
+            between.unanswered = 1
+            with pytest.raises(Unavailable, match="does not answer in time"):
+                await all_of.ask(PING)
+            answer = await all_of.ask(PING)
+            await all_of.close()
+            return answer
+
+    url = own_server.url().replace(str(own_server.socket), between.path) + "&socket_connect_timeout=0.05"
+    assert calling(url, work, call_seconds=0.5) == ["PONG"]
 
 
 @pytest.mark.spec("STORE-3")

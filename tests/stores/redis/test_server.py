@@ -80,6 +80,24 @@ def test_a_server_that_comes_back_with_worse_settings_is_refused(own_server, clo
 
 @pytest.mark.slow
 @pytest.mark.spec("STORE-8")
+def test_settings_that_get_worse_while_the_server_runs_are_refused_by_the_next_connection(own_server, clock):
+    driver = StoreDriver(RedisStore(strict(own_server, "fsync"), clock), clock)
+    with own_server.client() as client:
+        for name, bad, good in (
+            ("maxmemory-policy", "allkeys-lru", "noeviction"),
+            ("appendfsync", "no", "always"),
+        ):
+            client.config_set(name, bad)
+            driver.run(driver.store._connections.leave())  # so that it connects again
+            with pytest.raises(StoreError, match=f"set .*{name} {good}"):
+                driver.start()
+            client.config_set(name, good)
+            assert driver.status(driver.start()) is Status.PENDING
+    driver.close()
+
+
+@pytest.mark.slow
+@pytest.mark.spec("STORE-8")
 @pytest.mark.parametrize(
     ("settings", "kept"),
     [

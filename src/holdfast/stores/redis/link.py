@@ -17,15 +17,18 @@ from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AuthenticationError,
     ConnectionError,  # noqa: A004 - the driver's
     RedisError,
     ResponseError,
 )
+from redis.exceptions import TimeoutError as TooLate
 
 from holdfast.errors import UsageError
 
 _UNKNOWN_OPTION = re.compile(r"unexpected keyword argument '(\w+)'")
 CONNECT_SECONDS = 5.0
+_REFUSALS = (AuthenticationError, ResponseError)
 _MORE = object()  # the reader has no whole answer yet
 
 Node = tuple[str, int]  # host and port of a node of a cluster
@@ -209,19 +212,29 @@ class Driver:
         except (TypeError, ValueError, RedisError) as error:
             raise UsageError(_wrong_option(error)) from None
         options = self._made.connection_kwargs
+        self._seconds = options.get("socket_connect_timeout") or CONNECT_SECONDS
         self.home: Node | None = (
             None if "path" in options else (options.get("host", "localhost"), options.get("port", 6379))
         )
 
     async def connected(self, node: Node | None = None) -> Link:
-        """Return a new connection. Its owner closes it."""
+        """Return a new connection. Its owner closes it.
+
+        The greeting of the driver, such as the password, has to end in time, too: something before the server
+        may take a connection that nobody answers.
+        """
         connection: AbstractConnection = self._made.make_connection()  # type: ignore[no-untyped-call]
         if node is not None and self.home is not None:
             connection.host, connection.port = node  # type: ignore[attr-defined]
         try:
-            await connection.connect()  # type: ignore[no-untyped-call]
-        except BaseException:
+            async with asyncio.timeout(self._seconds):
+                await connection.connect()  # type: ignore[no-untyped-call]
+        except BaseException as error:
             await connection.disconnect(nowait=True)
+            if isinstance(error, TimeoutError):
+                raise TooLate("Timeout connecting to server") from None
+            if type(error) is ConnectionError and isinstance(error.__cause__, _REFUSALS):
+                raise error.__cause__ from None  # at a socket the driver takes it for a lost connection
             raise
         writer = connection._writer  # noqa: SLF001 - from here on the connection is ours
         assert writer is not None

@@ -16,6 +16,7 @@ from redis.exceptions import (
     ConnectionError,  # noqa: A004 - the driver's
     ResponseError,
 )
+from redis.exceptions import TimeoutError as TooLate
 
 from holdfast.errors import SchemaMismatch, StoreError
 from holdfast.escaping import safe_logger
@@ -32,6 +33,7 @@ PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.002, 0.25  # before another try, doubled ea
 SCHEMA = 1  # version of keys and fields
 EPOCH_MAX = 2**10  # the random part of a new epoch
 REVERTING = (9, 1)  # Valkey: see _rewrite_log
+_UNREACHABLE = (ConnectionError, TooLate, OSError)
 
 log = safe_logger("holdfast.redis")
 
@@ -49,7 +51,6 @@ class Nodes:
         self.flagged = True  # the server knows flags of scripts
         self.node: Node | None = None  # the node that has the namespace; None: the server of the URL
         self._known: list[Node] = []  # all nodes of the cluster
-        self._accepted = ""  # the server whose settings were looked at last
 
     def keys(self, *keys: str) -> tuple[Any, ...]:
         """Return the keys of a script, with their count.
@@ -70,7 +71,7 @@ class Nodes:
                 return await self._driver.connected(place)
             except AuthenticationError:
                 raise
-            except (ConnectionError, OSError):
+            except _UNREACHABLE:
                 continue
         return await self._driver.connected(last)
 
@@ -97,7 +98,7 @@ class Nodes:
                 link = await self._driver.connected(place)
             except AuthenticationError:
                 raise
-            except (ConnectionError, OSError):
+            except _UNREACHABLE:
                 if not places:
                     raise
                 continue
@@ -148,10 +149,9 @@ class Nodes:
                 f"{self.address.shown}: the user of the store may not call {', '.join(lacking)}: allow it, "
                 "or a script would fail in its middle"
             )
-        if _identity(found) != self._accepted:
-            server = await server_of(lambda commands: _answers(link, commands, seconds))
-            refuse(server, self.address.shown, self.address.durability)
-            self._accepted = _identity(found)
+        # Each new connection looks: settings may be changed while the server runs.
+        server = await server_of(lambda commands: _answers(link, commands, seconds))
+        refuse(server, self.address.shown, self.address.durability)
         if is_new and not _reverts_transactions(found):
             await _rewrite_log(link, seconds)
         if self.address.aof:
@@ -159,7 +159,10 @@ class Nodes:
         return None
 
     async def _learn(self, link: Link, seconds: float) -> None:
-        """Learn the nodes of the cluster: any of them knows who has the namespace when its node is gone."""
+        """Learn the nodes of the cluster: any of them knows who has the namespace when its node is gone. A
+        socket leads to one node only."""
+        if link.node is None:
+            return
         try:
             ranges = await _answer(link, ("CLUSTER", "SLOTS"), seconds)
         except ResponseError:  # not allowed: then the URL alone leads to the cluster
