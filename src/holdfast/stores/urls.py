@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from unicodedata import normalize
 from urllib.parse import unquote
 
 POSTGRES = ("postgresql", "postgres")
@@ -15,6 +16,23 @@ _NO_HOST = re.compile(
     r"(\b[a-z][a-z0-9+.-]{0,30}://[^\s/:@'\"\[]{1,200}:)(?![0-9]+\b|password@host)[^\s'\"]+", re.IGNORECASE
 )
 _OPTION = re.compile(r"((?:password|passwd|pwd)(?:=|%3d))[^\s&;'\"]+", re.IGNORECASE)
+
+
+# Escapes for characters that have a meaning in URLs.
+ESCAPES = "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %5B for [, and others in the same way"
+
+
+def is_readable(netloc: str) -> bool:
+    """Return True when drivers can read user, password and hosts. Their own errors quote all of them.
+
+    They refuse brackets around something that is no host, and wide forms of characters that URLs use.
+    """
+    credentials, usual = netloc.rpartition("@")[0], normalize("NFKC", netloc)
+    return (
+        netloc.count("[") == netloc.count("]")
+        and not {"[", "]"} & {*credentials}
+        and all(usual.count(mark) == netloc.count(mark) for mark in "/?#@:")
+    )
 
 
 def shown(url: str, password: str = "") -> str:

@@ -58,6 +58,9 @@ def test_a_wrong_option_of_the_url_is_refused_with_its_name_and_without_the_pass
         "redis://user:sec#ret@host/0",
         "redis://user:sec/ret@host/0",
         "redis://user:sec?ret@host/0",
+        "redis://user:[sec]ret@host/0",
+        "redis://user:sec\N{FULLWIDTH COLON}ret@host/0",
+        "redis://user:sec\N{ACCOUNT OF}ret@host/0",
     ],
 )
 def test_a_url_that_cannot_be_read_is_refused_without_any_part_of_it(url):
@@ -66,6 +69,7 @@ def test_a_url_that_cannot_be_read_is_refused_without_any_part_of_it(url):
     assert str(refused.value).startswith("the store URL cannot be read: write redis://user:password@host")
     assert not {"sec", "ret", "shop", "99999"} & set(re.findall(r"\w+", str(refused.value)))
     assert parsed("redis://[::1]:6379/1/").url
+    assert parsed("redis://user:s%5Bec%EF%BC%9Aret\N{LATIN SMALL LETTER O WITH DIAERESIS}@[::1]/1").url
     assert parsed("unix:///run/redis.sock").url
 
 
@@ -138,6 +142,9 @@ def test_a_password_and_a_user_are_given_and_wrong_ones_are_refused_for_good(cal
                 calling(f"redis://{who}{place}", ping)
             assert not isinstance(refused.value, Unavailable)
             assert "secret" not in str(refused.value)
+        with pytest.raises(StoreError) as refused:
+            calling(f"unix://{server.socket}?prefix=shop&password=wrong", ping)
+        assert not isinstance(refused.value, Unavailable)
         with pytest.raises(StoreError, match=r"(?i)noperm|no permissions|permission"):
             calling(f"redis://holdfast:its%3Asecret@{place.replace('shop', 'other')}", ping)
 

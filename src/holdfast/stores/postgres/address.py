@@ -7,7 +7,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
 from holdfast.errors import UsageError
-from holdfast.stores.urls import shown
+from holdfast.stores.urls import ESCAPES, is_readable, shown
 
 SCHEMA = "workflow"
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
@@ -107,10 +107,10 @@ def _check(netloc: str, after: str) -> None:
     """
     ports = (host.rpartition("]")[2].partition(":")[2] for host in netloc.rpartition("@")[2].split(","))
     wrong = [port for port in ports if port and not (port.isdecimal() and 0 < int(port) < 65536)]
-    if wrong or netloc.count("[") != netloc.count("]") or "@" in after or netloc.count("@") > 1:
+    if wrong or not is_readable(netloc) or "@" in after or netloc.count("@") > 1:
         raise UsageError(
             f"the store URL cannot be read: write {_EXAMPLE}, the port as a number, and in user and password "
-            "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #"
+            f"{ESCAPES}"
         )
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from holdfast.errors import UsageError
-from holdfast.stores.urls import shown
+from holdfast.stores.urls import ESCAPES, is_readable, shown
 
 PREFIX = "holdfast"
 SCHEMES = {
@@ -106,15 +106,10 @@ def _check(place: str, names: str, *, is_socket: bool) -> None:
     port = netloc.rpartition("@")[2].rpartition("]")[2].partition(":")[2]
     is_port = not port or (port.isdecimal() and 0 < int(port) < 65536)
     is_database = is_socket or not path or (path.isdecimal() and path.isascii())
-    if (
-        not (is_port and is_database)
-        or netloc.count("[") != netloc.count("]")
-        or "@" in names
-        or "#" in place + names
-    ):
+    if not (is_port and is_database) or not is_readable(netloc) or "@" in names or "#" in place + names:
         raise UsageError(
             f"the store URL cannot be read: write {_EXAMPLE}, the port and the database as numbers, and in "
-            "user and password %40 for @, %2F for /, %3A for :, %3F for ?, %23 for #"
+            f"user and password {ESCAPES}"
         )
 
 

@@ -45,6 +45,8 @@ def test_without_the_driver_it_is_said_how_to_get_it(monkeypatch):
         ("postgresql://me:hun/hunter2@db/orders", "%2F for /"),
         ("postgresql://me:1/hunter2@db/orders", "%2F for /"),
         ("postgresql://me:1#hunter2@db/orders", "%23 for #"),
+        ("postgresql://me:[hunter2]@db/orders", "%5B for ["),
+        ("postgresql://me:hunter2\N{FULLWIDTH COLON}@db/orders", "the store URL cannot be read"),
         ("postgresql://me:1?hunter2@db/orders", "%3F for ?"),
         ("postgresql:/me:hunter2@db/orders", "'postgresql:…@db/orders' is not known"),
         ("postgres:me:hunter2@db/orders", "is not known"),
