@@ -26,7 +26,8 @@ class Workers(Protocol):
         changed: Callable[[], None] | None = None,
     ) -> Callable[[], None]:
         """Call `hint` on the caller's event loop whenever there may be news: work, an event, an end. It is
-        never trusted, never needed, and may come too often. Returns the function that ends it.
+        never trusted, never needed, and may come too often. Returns the function that ends it. A store that
+        is not open calls nobody, and opens nothing: only `close` would end it.
 
         holders: called when a leased run may have been moved by somebody other than its holder: cancelled,
         paused, resumed, rewound, deleted or timed out. It comes after few commits only: those with such a

@@ -74,3 +74,20 @@ def test_a_close_that_is_given_up_closes_everything_all_the_same(watched, turns)
         await store.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.slow
+@pytest.mark.spec("STORE-3")
+def test_a_listener_of_a_closed_store_opens_no_connection(watched):
+    store, gone = watched
+
+    async def scenario():
+        await store.open()
+        await store.close()
+        end = store.listen(lambda: None)
+        await asyncio.sleep(0.05)  # a connection would be there by now
+        assert not store.hears()
+        await gone()
+        end()
+
+    asyncio.run(scenario())

@@ -237,6 +237,8 @@ class PostgresStore(
         holders: Callable[[], None] | None = None,
         changed: Callable[[], None] | None = None,
     ) -> Callable[[], None]:
+        if not self._is_open:  # nobody would close the session
+            return lambda: None
         return self._listeners.listen(hint, holders)
 
     def hears(self) -> bool:

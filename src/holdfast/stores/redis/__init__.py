@@ -132,6 +132,8 @@ class RedisStore(
         holders: Callable[[], None] | None = None,
         changed: Callable[[], None] | None = None,
     ) -> Callable[[], None]:
+        if not self._is_open:  # nobody would close the connection
+            return lambda: None
         return self._listeners.listen(hint, holders)
 
     def hears(self) -> bool:

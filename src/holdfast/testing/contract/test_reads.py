@@ -143,6 +143,22 @@ def test_a_listener_knows_whether_hints_reach_it(driver):
     driver.run(hears())
 
 
+def test_a_store_that_is_not_open_opens_nothing_for_a_listener(driver):
+    """Nobody would close it: only a close ends what a store has opened."""
+    import asyncio
+
+    driver.run(driver.store.close())
+
+    async def listened():
+        before = asyncio.all_tasks()
+        end = driver.store.listen(lambda: None, lambda: None, lambda: None)
+        begun = asyncio.all_tasks() - before
+        end()
+        return begun
+
+    assert driver.run(listened()) == set()
+
+
 def _new(driver):
     from holdfast.records import NewRun
 

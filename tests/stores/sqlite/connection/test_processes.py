@@ -93,3 +93,17 @@ def test_another_process_is_noticed(path):
     with processes.beside(processes.start_when_told, path) as go:
         stats = asyncio.run(story(go))
     assert stats.by_status["pending"] == 1
+
+
+@pytest.mark.spec("STORE-2")
+def test_a_listener_of_a_closed_store_starts_no_timer(path):
+    """Nobody would stop it: it would look at the file for ever."""
+
+    async def story():
+        async with opened(path) as store:
+            pass
+        end = store.listen(lambda: None)
+        assert not store.hears()
+        end()
+
+    asyncio.run(story())

@@ -90,10 +90,13 @@ class HintVerbs:
     """The verbs of listeners, as a mixin of the store."""
 
     _hints: Hints
+    _writer: object | None  # None: the store is not open
 
     def listen(
         self, hint: Hint, holders: Hint | None = None, changed: Hint | None = None
     ) -> Callable[[], None]:
+        if self._writer is None:  # nobody would stop the timer
+            return lambda: None
         return self._hints.listen(hint, holders, changed)
 
     def hears(self) -> bool:
