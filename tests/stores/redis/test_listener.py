@@ -204,6 +204,28 @@ def test_a_listener_ends_with_its_last_hint_and_a_new_one_begins_again(listening
     listening(work)
 
 
+@pytest.mark.spec("STORE-3")
+@pytest.mark.parametrize("turns", range(4))
+def test_who_listens_while_the_last_listener_leaves_is_told(listening, own_server, turns):
+    """The connection is being closed then, because nobody listens any more."""
+
+    async def work(listeners, calls):
+        calls.end()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        again = Calls(listeners)
+        for _ in range(10):  # until the first connection is closed
+            await asyncio.sleep(0)
+        again._called.clear()
+        with own_server.client() as client:
+            client.publish("{holdfast}:news", "work")  # on a new connection it is called anyway
+        await again.next()
+        assert listeners.hears
+        again.end()
+
+    listening(work)
+
+
 @pytest.mark.spec("LEASE-6", "OPS-7")
 @pytest.mark.parametrize(("fast", "lease", "hints"), [(True, 5.0, 1), (True, 30.0, 0), (False, 5.0, 1)])
 def test_a_short_lease_is_a_hint(fast, lease, hints):

@@ -90,8 +90,7 @@ class Listener:
         self._channel = Names(address.prefix).channel
         self._hints: dict[object, tuple[Hint, Hint | None]] = {}
         self._task: asyncio.Task[None] | None = None
-        self._stopped: asyncio.Task[None] | None = None  # the last task that was told to end
-        self._is_confirmed = self._is_down = False
+        self._is_confirmed = self._is_down = self._is_unused = False
         self._alive_at = 0.0
         self._heard = asyncio.Event()  # set by every message, and at the end of the connection
         self._is_news = self._is_holders = False
@@ -100,7 +99,7 @@ class Listener:
         token = object()
         self._hints[token] = hint, holders
         if self._task is None or self._task.done():
-            self._task = self._loop.create_task(self._listen_forever(), name="holdfast-listen")
+            self._begin()
 
         def end() -> None:
             self._hints.pop(token, None)
@@ -109,6 +108,16 @@ class Listener:
 
         return end
 
+    def _begin(self) -> None:
+        self._is_unused = False
+        self._task = self._loop.create_task(self._listen_forever(), name="holdfast-listen")
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Listen again, if somebody came while the connection was being closed because nobody listened."""
+        if self._is_unused and self._hints and task is self._task:
+            self._begin()
+
     @property
     def hears(self) -> bool:
         """True when the subscription is confirmed, and the server has shown lately that it is alive."""
@@ -116,21 +125,19 @@ class Listener:
         return self._is_confirmed and silent < self._alive_seconds + self._limit_seconds
 
     def stop(self) -> None:
-        """End the connection. Whoever listens from now on gets a new one: this one takes a moment to end."""
-        task, self._task, self._is_confirmed = self._task, None, False
-        if task is not None:
-            task.cancel()
-            self._stopped = task
+        self._hints.clear()
+        if self._task is not None:
+            self._task.cancel()
 
     def _stop_unused(self) -> None:
         if not self._hints:
+            self._is_unused = True
             self.stop()
 
     async def end(self) -> None:
-        self._hints.clear()
         self.stop()
-        if self._stopped is not None:
-            await asyncio.wait({self._stopped})
+        if self._task is not None:
+            await asyncio.wait({self._task})
 
     async def _listen_forever(self) -> None:
         pause = AGAIN_SECONDS
@@ -142,7 +149,7 @@ class Listener:
                     pause = AGAIN_SECONDS
                 self._report(error)
             finally:
-                if self._is_confirmed and self._task is asyncio.current_task():
+                if self._is_confirmed:
                     self._is_confirmed = False
                     self._notify(holders=False)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
