@@ -199,6 +199,12 @@ class OnRedis(LimitsAgree):
 
         return make(clock)
 
+    def turn(self, pick):
+        """Purge before the clock may go back. A claim under a rate forgets, on Redis, the claims of that rate
+        that are over; on other stores those of all rates. They would count again."""
+        self.pair.do(lambda driver: driver.purge().runs)
+        super().turn(pick)
+
     def set_bounds(self, patience, few):
         """Do nothing: the store has no such bounds."""
 

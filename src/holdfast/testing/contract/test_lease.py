@@ -280,6 +280,15 @@ def test_a_stray_is_named_and_not_changed(driver):
 
 
 @pytest.mark.spec("LEASE-17")
+def test_a_lease_of_another_worker_hides_no_stray(driver):
+    """The fence decides about a renewal, and not the worker who sends it."""
+    theirs, stray = driver.held("w1"), driver.held("w2")
+    renewal = driver.renew(theirs, worker="w2")
+    assert renewal.held[0].answer == "applied"
+    assert renewal.strays == ((stray.id, stray.fence),)
+
+
+@pytest.mark.spec("LEASE-17")
 def test_a_run_named_under_an_old_fence_is_a_stray_under_its_new_one(driver):
     """The worker lost the run, claimed it again, and the reply was lost: it knows only the old lease."""
     old = driver.held()

@@ -2,32 +2,34 @@
 --
 -- KEYS     as in shared.lua; [4] leased runs by the end of their lease; [5] leased runs of this worker, the
 --          score is the fence; then hash and trail of each run
--- ARGV[3]  microseconds of the lease; the data of a heartbeat row; leases, each: fence as text, number of the last
---   known step or '', started_at or '', true for a heartbeat row, true when it has survived a whole lease, its
---   progress or false
+-- ARGV[3]  microseconds of the lease; the worker; the data of a heartbeat row; leases, each: fence as text,
+--   number of the last known step or '', started_at or '', true for a heartbeat row, true when it has survived a
+--   whole lease, its progress or false
 -- The answer: the clock; for each lease '' lost | 'c' lost, because it was cancelled | '-' renewed | 'p' renewed,
 -- a pause is asked for; with 'n' behind it when waits were settled after the known step; then how many leased
--- runs the worker has.
+-- runs the worker has, and how many of them were renewed.
 --#include shared.lua
-local lease, heartbeat, leases = unpack(cmsgpack.unpack(ARGV[3]))
+local lease, worker, heartbeat, leases = unpack(cmsgpack.unpack(ARGV[3]))
 begins_epoch() -- the rows of this script must not have numbers that were given before
 local till = whole(instant + lease)
-local found, said, tills = {}, {}, {}
+local found, said, tills, mine = {}, {}, {}, {}
 for i = 1, #leases do
   local one, hash = leases[i], KEYS[2 * i + 4]
   local fence, known, started_at = one[1], one[2], one[3]
   local r = redis.call('HMGET', hash, 'status', 'fence', 'lease_until', 'rev', 'started_fence', 'attempts', 'crashes',
-    'survived', 'pause_asked_by', 'waits_seq', 'started_at')
+    'survived', 'pause_asked_by', 'waits_seq', 'started_at', 'leased_by')
   if r[1] == 'leased' and r[2] == fence and tonumber(r[3]) >= instant then
     found[i] = r
     said[i] = (r[9] and 'p' or '-') .. (known ~= '' and tonumber(r[10] or '0') > known and 'n' or '')
     tills[#tills + 1] = till tills[#tills + 1] = id_of(hash)
+    if r[12] == worker then mine[hash] = true end
     if one[4] or started_at ~= '' then check(KEYS[2 * i + 5], 'zset') end
   else
     said[i] = r[1] == 'cancelled' and 'c' or ''
   end
 end
-local mine = redis.call('ZCARD', KEYS[5])
+local held, renewed = redis.call('ZCARD', KEYS[5]), 0
+for _ in pairs(mine) do renewed = renewed + 1 end
 if #tills > 0 then gather('ZADD', KEYS[4], tills) end
 check_all()
 
@@ -58,4 +60,4 @@ for i = 1, #leases do
   end
 end
 carry_out()
-return {now, said, mine}
+return {now, said, held, renewed}

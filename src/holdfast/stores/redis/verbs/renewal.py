@@ -65,22 +65,21 @@ class RenewalVerb(Core):
         if not self.fast:
             return await self._change(lambda snapshot: renew(snapshot, worker, leases, lease_seconds))
         held: list[Held] = []
-        mine = 0
+        mine = renewed = 0
         for at in range(0, max(1, len(leases)), AT_ONCE):
             some = leases[at : at + AT_ONCE]
             parts = [some[begin : begin + IN_SCRIPT] for begin in range(0, max(1, len(some)), IN_SCRIPT)]
             batches = [self._renewal(worker, part, lease_seconds) for part in parts]
             words: list[str] = []
-            for said, mine in await self._run_all("renew", batches):  # noqa: B007 - the last one counts
-                words += said
+            for said, mine, number in await self._run_all("renew", batches):  # noqa: B007 - the last one
+                words, renewed = words + said, renewed + number
             held += map(_held, words)
             news = [one for one, word in zip(some, words, strict=True) if word.endswith("n")]
             if news:
                 settled = await self._read(partial(settled_of, leases=news))
                 held = [*held[:at], *_with_news(some, held[at:], settled)]
         named = {(lease.run, lease.fence) for lease in leases}
-        is_all = mine == sum(one.answer is Answer.APPLIED for one in held)
-        strays = [] if is_all else [one async for one in self._leased_by(worker) if one not in named]
+        strays = [] if mine == renewed else [one async for one in self._leased_by(worker) if one not in named]
         return Renewal(held=tuple(held), strays=tuple(sorted(strays)))
 
     async def _leased_by(self, worker: str) -> AsyncIterator[tuple[UUID, int]]:
@@ -101,7 +100,7 @@ class RenewalVerb(Core):
         names, ids = self._names, [str(one.run) for one in leases]
         keys = (key for id_ in ids for key in (names.run(id_), names.trail_of(id_)))
         batch = self._batch(names("leases"), names.of("leased:worker", worker), each=keys)
-        batch.say(micros(lease_seconds), _heartbeat(worker), [_said(one) for one in leases])
+        batch.say(micros(lease_seconds), worker, _heartbeat(worker), [_said(one) for one in leases])
         return batch
 
     def _disown_renewals(self) -> None:
