@@ -68,6 +68,20 @@ def test_a_share_goes_to_those_that_the_claim_may_take(driver):
 
 
 @pytest.mark.spec("LIMIT-3")
+def test_a_tenant_keeps_its_place_while_no_run_of_its_type_may_be_claimed(driver):
+    """The limit of a type is full, and holds all runs of the tenant back."""
+    limit(driver, "tenant", "%", weight=1.0)
+    limit(driver, "type", TYPE, concurrency=0)
+    started(driver, 3, tenant="held")
+    first = started(driver, 1, tenant="busy", type=OTHER)
+    assert claimed(driver, limit=1, types=BOTH) == first
+    second = started(driver, 1, tenant="busy", type=OTHER)
+    waited = started(driver, 1, tenant="held", type=OTHER)
+    assert claimed(driver, limit=1, types=BOTH) == waited
+    assert claimed(driver, limit=1, types=BOTH) == second
+
+
+@pytest.mark.spec("LIMIT-3")
 def test_without_weights_all_tenants_have_one_queue(driver):
     """This holds also after the last weight was removed."""
     limit(driver, "tenant", "a", weight=5.0)

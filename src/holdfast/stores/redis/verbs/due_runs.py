@@ -43,10 +43,7 @@ def claim(
     book = limiting.Limiting(snapshot)
     capacities = book.capacities(view.now)
     book.prefetch(capacities, [(type, None, None) for type in ask.types])
-    types = [
-        type for type in dict.fromkeys(ask.types)
-        if capacities.rules.open_to(type, ask.runtime) and not capacities.full(type)
-    ]  # fmt: skip
+    types = [type for type in dict.fromkeys(ask.types) if capacities.rules.open_to(type, ask.runtime)]
     due, shares = _due(view, ask, types, capacities, book)
     taken: list[RunRow] = []
     crashed = list(crashes)
@@ -85,7 +82,8 @@ def _commands(names: Names, ask: Ask, *, weighs: bool) -> list[Command]:
 def _due(
     view: RedisView, ask: Ask, types: Sequence[str], capacities: Capacities, book: limiting.Limiting
 ) -> tuple[Iterator[RunRow], Shares]:
-    due = Due(view, ask, types, capacities, book)
+    free = [type for type in types if not capacities.full(type)]
+    due = Due(view, ask, free, capacities, book)
     if not capacities.rules.weighs:
         return due.in_order(), book.shares(capacities.rules, ask, (), view.now)
     found = view.snapshot.all([("ZRANGE", view.names.of("lanes", type), 0, -1) for type in types])
@@ -94,17 +92,20 @@ def _due(
         tenants = [tenant for tenant in tenants if tenant in ask.tenants]
     queues = [view.names.of("queue", type, tenant) for tenant in tenants for type in types]
     if len(queues) <= MANY:
-        pages = [_page(queue, "-", due.size(len(queues))) for queue in queues]
+        pages = [
+            _page(view.names.of("queue", type, tenant), "-", due.size(len(queues)))
+            for tenant in tenants for type in free
+        ]  # fmt: skip
         view.snapshot.prefetch([*pages, *(("heads", queue) for queue in queues)])
     firsts = dict(zip(queues, heads(view.snapshot, queues), strict=True))
-    # A tenant that a limit holds back keeps its place.
+    # A tenant that a limit holds back keeps its place, also if no run of its types may be claimed.
     waiting = [
         tenant for tenant in tenants
         if any(at <= view.now for type in types for _, at in firsts[view.names.of("queue", type, tenant)])
     ]  # fmt: skip
     shares = book.shares(capacities.rules, ask, waiting, view.now)
     first = sorted(waiting, key=shares.turn)[: ask.limit]
-    due.prefetch([view.names.of("queue", type, tenant) for tenant in first for type in types], len(queues))
+    due.prefetch([view.names.of("queue", type, tenant) for tenant in first for type in free], len(queues))
     return _in_turn(due, waiting, shares), shares
 
 
