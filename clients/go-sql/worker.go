@@ -7,12 +7,13 @@ package holdfastsql
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
-	"math/rand"
+	"math/big"
 	"os"
 	"regexp"
 	"runtime/debug"
@@ -70,7 +71,7 @@ type prefixed struct {
 func New(config Config) *Worker {
 	host, _ := os.Hostname()
 	set(&config.Schema, "workflow")
-	set(&config.WorkerID, fmt.Sprintf("%s:%d:%08x", host, os.Getpid(), rand.New(rand.NewSource(time.Now().UnixNano())).Uint32()))
+	set(&config.WorkerID, fmt.Sprintf("%s:%d:%08x", host, os.Getpid(), below(1<<32)))
 	set(&config.Runtime, "go")
 	set(&config.LeaseDuration, 30*time.Second)
 	set(&config.Poll, time.Second)
@@ -294,7 +295,16 @@ func Quadratic(n int) time.Duration {
 		n = 1
 	}
 	delay := time.Duration(n*n) * time.Minute
-	return delay + time.Duration(rand.Int63n(int64(delay)/10))
+	return delay + time.Duration(below(int64(delay)/10))
+}
+
+// below draws a number from 0 to n-1. math/rand has the same numbers in every process before Go 1.20.
+func below(n int64) int64 {
+	drawn, err := rand.Int(rand.Reader, big.NewInt(n))
+	if err != nil {
+		return 0
+	}
+	return drawn.Int64()
 }
 
 // text returns the message of an error; Postgres keeps no NUL.

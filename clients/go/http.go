@@ -3,12 +3,13 @@ package holdfast
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log"
-	"math/rand"
+	"math/big"
 	"mime"
 	"net/http"
 	"net/url"
@@ -243,7 +244,17 @@ func longer(pause time.Duration) time.Duration {
 }
 
 func jittered(pause time.Duration) time.Duration {
-	return pause/2 + time.Duration(rand.Int63n(int64(pause)/2+1))
+	return pause/2 + time.Duration(below(int64(pause)/2+1))
+}
+
+// below draws a number from 0 to n-1. math/rand has the same numbers in every process before Go 1.20: after a restart of
+// the server all workers would come back at the same moments.
+func below(n int64) int64 {
+	drawn, err := rand.Int(rand.Reader, big.NewInt(n))
+	if err != nil {
+		return 0
+	}
+	return drawn.Int64()
 }
 
 // sleep waits; it returns false if ctx ended first.

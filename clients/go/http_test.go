@@ -5,6 +5,8 @@ import (
 	"log"
 	"math"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -156,5 +158,27 @@ func TestThreeFailuresInARowAreLogged(t *testing.T) {
 func TestAPauseThatIsAskedForHasABound(t *testing.T) {
 	for ms, wanted := range map[float64]time.Duration{0: 0, -5: 0, 20: 20 * time.Millisecond, 3.6e6: askedMax, math.Inf(1): askedMax} {
 		expect(t, asked(ms), wanted)
+	}
+}
+
+// TestPausesDifferBetweenProcesses runs itself twice more. Numbers that begin anew in each process would be equal.
+func TestPausesDifferBetweenProcesses(t *testing.T) {
+	const name = "HOLDFAST_TEST_PAUSE"
+	if os.Getenv(name) != "" {
+		_, _ = os.Stdout.WriteString("pause " + jittered(time.Hour).String() + "\n")
+		return
+	}
+	said := map[string]bool{}
+	for n := 0; n < 2; n++ {
+		other := exec.Command(os.Args[0], "-test.run=^TestPausesDifferBetweenProcesses$")
+		other.Env = append(os.Environ(), name+"=1")
+		out, err := other.Output()
+		if err != nil || !strings.HasPrefix(string(out), "pause ") {
+			t.Fatal(err, string(out))
+		}
+		said[strings.SplitN(string(out), "\n", 2)[0]] = true
+	}
+	if len(said) != 2 {
+		t.Fatal("two processes wait equally long:", said)
 	}
 }

@@ -2,7 +2,6 @@ package holdfast
 
 import (
 	"errors"
-	"math/rand"
 	"time"
 )
 
@@ -69,7 +68,7 @@ func (o options) delay(err error, n int) time.Duration {
 	if n < 12 {
 		delay = time.Second << n
 	}
-	return delay + time.Duration(rand.Int63n(int64(delay)/10))
+	return delay + time.Duration(below(int64(delay)/10))
 }
 
 func positive(d time.Duration) time.Duration {
