@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 
 import pytest
 
@@ -253,3 +255,29 @@ def test_a_refused_run_comes_back_when_a_killed_confirmation_is_ended(
     assert source.take(refused)
     assert target.run(App(target.store).release_import(path)).runs == 1
     assert target.take(run)
+
+
+def test_the_names_of_the_files_are_on_the_disk_before_the_next_step(fresh, tmp_path, monkeypatch):  # noqa: F811
+    """A power cut takes away names that are not: of the export before its runs leave, and of FILE.left before
+    the source may purge them."""
+    source, target, _ = two(fresh)
+    path, durable, seen = tmp_path / "a", dict[str, int](), []
+    sync = os.fsync
+
+    def noted(place):
+        sync(place)
+        if stat.S_ISDIR(os.fstat(place).st_mode):
+            durable.clear()
+            durable.update({one.name: one.stat().st_ino for one in tmp_path.iterdir()})
+
+    def look(name):
+        async def looked():
+            seen.append((name, durable.get(name) == (tmp_path / name).stat().st_ino))
+
+        return looked
+
+    monkeypatch.setattr(os, "fsync", noted)
+    source.run(App(Hooked(source.store, "leave", before=look("a"))).export(path, move=True))
+    target.run(App(target.store).import_(path))
+    source.run(App(Hooked(source.store, "went_on", before=look("a.left"))).confirm_export(path))
+    assert set(seen) == {("a", True), ("a.left", True)}

@@ -14,7 +14,7 @@ from holdfast.errors import UsageError
 from holdfast.records import SECOND
 from holdfast.records.transfer import CarriedEvent
 
-from .lines import DamagedLine, Header, Lines, RunLine, line_of, made, record_of, synced
+from .lines import DamagedLine, Header, Lines, RunLine, line_of, made, put, record_of, synced
 from .reading import events_of
 
 # A transaction that has recorded an event may commit later than one that began after it.
@@ -51,7 +51,7 @@ async def write_left(
         with lines.open("rb") as found:
             shutil.copyfileobj(found, file)
         synced(file)
-    new.replace(left)
+    put(new, left)
     lines.unlink()
     return count
 

@@ -5,6 +5,7 @@ A line is `{"kind": …, "crc": …, "data": {…}}`. The first is the header, t
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import zlib
@@ -194,10 +195,31 @@ def header_of(text: bytes, name: str) -> Header:
 
 
 def made(path: Path, *, anew: bool = False) -> BinaryIO:
-    """Open a new file that only its owner can read, like the file of a store. anew: one that is there is
-    replaced, but for a link."""
+    """Open a new file that only its owner can read, like the file of a store. Its name outlives a power cut.
+    anew: one that is there is replaced, but for a link; `put` gives it its lasting name."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC | os.O_NOFOLLOW if anew else os.O_EXCL)
-    return os.fdopen(os.open(path, flags, 0o600), "wb")
+    file = os.fdopen(os.open(path, flags, 0o600), "wb")
+    if not anew:
+        _sync_names(path.parent)
+    return file
+
+
+def put(new: Path, path: Path) -> None:
+    """Give a file that is on the disk its lasting name. After a power cut the file has this name, too."""
+    new.replace(path)
+    _sync_names(path.parent)
+
+
+def _sync_names(folder: Path) -> None:
+    """Bring the names of the files of a folder to the disk."""
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(place)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some file systems cannot do this
+            raise
+    finally:
+        os.close(place)
 
 
 @contextmanager

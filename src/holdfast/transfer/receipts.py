@@ -28,7 +28,7 @@ from holdfast.records.transfer import MOVE, Departure, Relocated, RelocationAnsw
 from .families import family_of, run_of
 from .late_events import check_events, import_late, write_left
 from .leaving import any_has_left, bring_back, undo
-from .lines import DamagedLine, End, Header, Lines, RunLine, header_of, made, record_of, synced
+from .lines import DamagedLine, End, Header, Lines, RunLine, header_of, made, put, record_of, synced
 from .places import is_away
 from .settings import paused_for, resume_schedules
 
@@ -352,4 +352,4 @@ def _write(path: Path, record: msgspec.Struct) -> None:
     with made(new, anew=True) as file:
         file.write(msgspec.json.encode(record) + b"\n")
         synced(file)
-    new.replace(path)
+    put(new, path)
