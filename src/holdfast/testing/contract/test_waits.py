@@ -118,6 +118,17 @@ def test_outcomes_are_numbered_in_the_order_in_which_they_became_known(driver):
     assert [(step.key, step.seq) for step in driver.steps(claim.id)] == [("e", 4), ("soon", 5), ("late", 6)]
 
 
+def test_the_wait_that_was_opened_first_takes_the_event(driver):
+    """Two waits of one run are for one topic. Their keys do not matter."""
+    claims = [driver.held() for _ in range(3)]
+    for claim in claims:
+        driver.park(claim, listen("z", "t"), listen("a", "t"), known=0)
+    driver.emit("t")
+    assert [driver.step(claim.id, "z").status for claim in claims] == ["succeeded"] * 3
+    driver.emit("t")
+    assert [driver.step(claim.id, "a").status for claim in claims] == ["succeeded"] * 3
+
+
 def test_an_open_wait_written_again_stays_as_it_is(driver):
     """The first due_at is kept: another execution sleeps until the first wake time."""
     claim = driver.held()

@@ -25,7 +25,7 @@ from holdfast.stores.redis.core import Core
 from holdfast.stores.redis.held import ids
 from holdfast.stores.redis.inbox import read_event
 from holdfast.stores.redis.indexes import of_step
-from holdfast.stores.redis.rows import RunRow
+from holdfast.stores.redis.rows import EventRow, RunRow
 from holdfast.stores.redis.snapshot import Snapshot
 from holdfast.stores.redis.view import RedisView
 from holdfast.stores.rounds import ChoreRounds
@@ -160,8 +160,9 @@ def take_in(snapshot: Snapshot, event: NewEvent) -> bool:
 def hand_over(snapshot: Snapshot, key: str, limit: int) -> Sliced:
     """Hand an event to its next waits. Return the runs that were woken, and True when all have looked.
 
-    The waits are in the order of their runs. The row of the event holds the last one that has looked, so that
-    a later call, of any process, goes on behind it.
+    The waits are in the order of their runs, and those of one run in the order in which they were opened. The
+    row of the event holds the last one that has looked, so that a later call, of any process, goes on behind
+    it.
     """
     names = snapshot.names
     snapshot.prefetch([("HGETALL", key), ("ZSCORE", names("undelivered"), key)])
@@ -171,13 +172,7 @@ def hand_over(snapshot: Snapshot, key: str, limit: int) -> Sliced:
     snapshot.guard(("HGET", key, "seq"), event.seq)
     snapshot.guard(("HGET", key, "cursor"), event.cursor)
     view = RedisView(snapshot)
-    low, high = f"({event.cursor}" if event.cursor else "-", "+"
-    if event.run is not None:  # only waits of the present run of the chain
-        first = view.run(event.run)
-        present = event.run if first is None or first.present is None else first.present
-        low, high = low if event.cursor else f"({present}:", f"({present};"
-    topic = names.waits(event.tenant, event.topic)
-    page = snapshot.read("ZRANGEBYLEX", topic, low, high, "LIMIT", 0, limit)
+    page, is_last = _next_waits(view, event, limit)
     woken: list[UUID] = []
     looked = 0
     waits = [(UUID(member[:36]), member[37:]) for member in page]
@@ -191,6 +186,12 @@ def hand_over(snapshot: Snapshot, key: str, limit: int) -> Sliced:
         return row, step
 
     view.prefetch_events([found for wait in waits if (found := open_wait(*wait)) is not None])
+
+    def place(wait: tuple[UUID, str]) -> tuple[UUID, int]:
+        found = open_wait(*wait)
+        return wait[0], 0 if found is None else found[1].seq
+
+    waits.sort(key=place)
 
     def look(wait: tuple[UUID, str]) -> None:
         nonlocal looked
@@ -207,13 +208,38 @@ def hand_over(snapshot: Snapshot, key: str, limit: int) -> Sliced:
 
     snapshot.each(waits, look)
     view.save()
-    is_done = looked == len(page) and len(page) < limit
+    is_done = is_last and looked == len(waits)
     if is_done:
         snapshot.do("ZREM", names("undelivered"), key)
         snapshot.do("HDEL", key, "cursor")
-    else:
-        snapshot.do("HSET", key, "cursor", page[looked - 1])
+    elif whole := _whole(waits, looked):
+        snapshot.do("HSET", key, "cursor", page[whole - 1])
     return woken, is_done
+
+
+def _whole(waits: Sequence[tuple[UUID, str]], looked: int) -> int:
+    """Return how many of the waits that have looked are of runs that have looked as a whole. The next slice
+    begins a run anew that has not: it lacks the waits that were settled."""
+    while 0 < looked < len(waits) and waits[looked - 1][0] == waits[looked][0]:
+        looked -= 1
+    return looked
+
+
+def _next_waits(view: RedisView, event: EventRow, limit: int) -> tuple[list[str], bool]:
+    """Return the next waits for an event, and True when there are no more. A run is looked at as a whole: the
+    last one, which may have more waits, is left to the next slice, unless it is alone."""
+    names = view.names
+    low, high = f"({event.cursor}" if event.cursor else "-", "+"
+    if event.run is not None:  # only waits of the present run of the chain
+        first = view.run(event.run)
+        present = event.run if first is None or first.present is None else first.present
+        low, high = low if event.cursor else f"({present}:", f"({present};"
+    topic = names.waits(event.tenant, event.topic)
+    page: list[str] = view.snapshot.read("ZRANGEBYLEX", topic, low, high, "LIMIT", 0, limit)
+    if len(page) < limit:
+        return page, True
+    whole = [member for member in page if member[:36] != page[-1][:36]]
+    return whole or page, False
 
 
 def carry_out(snapshot: Snapshot, limit: int) -> tuple[int, bool]:
