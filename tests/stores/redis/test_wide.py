@@ -11,6 +11,7 @@ from holdfast.contract import START
 from holdfast.lifecycle import Status
 from holdfast.records import ANY, NewEvent, NewRun, RunFilter, moment
 from holdfast.stores.redis.link import Link
+from holdfast.stores.redis.verbs import keeper
 from holdfast.testing.contract.chains import chain
 from holdfast.testing.contract.driver import EPOCH, TYPE, call, done, listen
 from servers.redis_store import server
@@ -225,3 +226,18 @@ def test_a_page_of_a_large_plan_shows_its_current_step_as_it_is(driver):
         after = page[-1].seq
     assert seen[5:] == [("s5", "succeeded"), ("s6", "running"), ("s7", "pending")]
     assert [step.key for step in driver.steps(run, before=8)][:2] == ["s7", "s6"]
+
+
+@pytest.mark.spec("EVENT-3")
+def test_a_slice_that_ends_within_a_run_is_followed_by_one_that_begins_there(driver, monkeypatch):
+    """A slice ends when it has copied much: here after each value."""
+    monkeypatch.setattr(keeper, "COPIED", 1)
+    claims = [driver.held() for _ in range(3)]
+    for claim in claims:
+        driver.park(claim, listen("z", "t"), listen("a", "t"), listen("m", "t"), known=0)
+    for name in ("1", "2", "3"):  # recorded, and not delivered
+        event = NewEvent(topic="t", payload="null", id=name)
+        driver.run(driver.store._change(lambda snapshot, event=event: keeper.take_in(snapshot, event)))
+    driver.run(driver.store.deliver())
+    for key, name in (("z", "1"), ("a", "2"), ("m", "3")):
+        assert all(f'"id":"{name}"' in driver.step(claim.id, key).output for claim in claims)

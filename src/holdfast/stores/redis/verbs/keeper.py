@@ -178,17 +178,13 @@ def hand_over(snapshot: Snapshot, key: str, limit: int) -> Sliced:
     waits = [(UUID(member[:36]), member[37:]) for member in page]
     snapshot.prefetch([*view.commands(run for run, _ in waits), *view.step_commands(waits)])
 
-    def open_wait(run: UUID, key: str) -> tuple[RunRow, StepRow] | None:
-        row = view.run(run)
-        step = None if row is None else view.step(row, key)
-        if row is None or step is None or step.status is not StepStatus.WAITING or step.topic != event.topic:
-            return None  # it was settled meanwhile
-        return row, step
+    def open_wait(wait: tuple[UUID, str]) -> tuple[RunRow, StepRow] | None:
+        return _open_wait(view, event, *wait)
 
-    view.prefetch_events([found for wait in waits if (found := open_wait(*wait)) is not None])
+    view.prefetch_events([found for wait in waits if (found := open_wait(wait)) is not None])
 
     def place(wait: tuple[UUID, str]) -> tuple[UUID, int]:
-        found = open_wait(*wait)
+        found = open_wait(wait)
         return wait[0], 0 if found is None else found[1].seq
 
     waits.sort(key=place)
@@ -198,7 +194,7 @@ def hand_over(snapshot: Snapshot, key: str, limit: int) -> Sliced:
         if looked and view.copied >= COPIED:
             return
         looked += 1
-        found = open_wait(*wait)
+        found = open_wait(wait)
         if found is None:
             return
         row, step = found
@@ -215,6 +211,15 @@ def hand_over(snapshot: Snapshot, key: str, limit: int) -> Sliced:
     elif whole := _whole(waits, looked):
         snapshot.do("HSET", key, "cursor", page[whole - 1])
     return woken, is_done
+
+
+def _open_wait(view: RedisView, event: EventRow, run: UUID, key: str) -> tuple[RunRow, StepRow] | None:
+    """Return a run and its wait for the topic of the event; None when it was settled meanwhile."""
+    row = view.run(run)
+    step = None if row is None else view.step(row, key)
+    if row is None or step is None or step.status is not StepStatus.WAITING or step.topic != event.topic:
+        return None
+    return row, step
 
 
 def _whole(waits: Sequence[tuple[UUID, str]], looked: int) -> int:
