@@ -75,7 +75,7 @@ async def test_certificates_that_are_not_there(environment, tmp_path):
 async def test_https_at_a_server_without_tls_says_so(environment):
     """The numbers of TLS errors are no errno: they would read "Operation not permitted"."""
     server, port, _ = await listening()
-    async with hf.Client(f"https://127.0.0.1:{port}", timeout=0.2) as client:
+    async with hf.Client(f"https://127.0.0.1:{port}", timeout=2) as client:
         with pytest.raises(hf.Unavailable, match="no connection with TLS: write http://"):
             await client.now()
     server.close()

@@ -97,7 +97,7 @@ def test_every_option_of_serve_is_in_the_table():
         f"| {BATCH_MAX} starts, ",
         f"| {BODY_SECONDS:g} s |",
         f"| {HEAD_BYTES // 1024} KiB; they must arrive within {HEAD_SECONDS:g} s |",
-        f"| {PAGE_ITEMS} unless you say `limit=`, at most {PAGE_MAX} |",
+        f"| {PAGE_ITEMS} unless you say `limit=`, at most {PAGE_MAX}",
         f"| {WAIT_MAX_SECONDS:g} s |",
         f"| {STREAMS_PER_KEY:,} for a key, {STREAMS_PER_TENANT:,} for a tenant, {STREAMS_MAX:,} for a pro",
         f"every {COMMENT_SECONDS:g} s, so that",

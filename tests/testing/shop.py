@@ -18,6 +18,8 @@ class Receipt:
 class NoStore:
     """The app's own store: a rehearsal must not touch it."""
 
+    traits = None  # App looks whether there are any
+
     def __getattr__(self, name):
         raise AssertionError(f"the app's own store was asked for {name}")
 

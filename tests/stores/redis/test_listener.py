@@ -124,21 +124,6 @@ def listening(own_server, monkeypatch):
 
 
 @pytest.mark.spec("STORE-3")
-def test_who_listens_while_the_connection_of_the_last_listener_ends_gets_a_new_one(listening):
-    """Otherwise hints would never come again, as long as this listener stays."""
-
-    async def work(listeners, calls):
-        later = []
-        calls.end()  # in the next turn of the loop the connection is told to end, and right behind that:
-        asyncio.get_running_loop().call_soon(lambda: later.append(Calls(listeners)))
-        await asyncio.sleep(0)
-        await later[0].next()
-        assert listeners.hears
-
-    listening(work)
-
-
-@pytest.mark.spec("STORE-3")
 def test_a_listener_whose_connection_is_lost_says_so_and_looks_once_when_it_is_back(listening, own_server):
     async def work(listeners, calls):
         held = calls.holders

@@ -57,7 +57,7 @@ def test_without_the_driver_it_is_said_how_to_get_it(monkeypatch):
         ("postgresql://me:hunter2@db/orders?target_session_attrs=master", "write one of any, primary"),
         (
             "mysql://me:hunter2@db/orders",
-            "postgresql://user:password@host/database, redis://host:6379/0 or memory://",
+            "postgresql://user:password@host/database, redis://host:6379/0, memory://, or https://",
         ),
     ],
 )
