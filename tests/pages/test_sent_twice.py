@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -178,6 +179,30 @@ def test_few_forms_are_remembered(visit, monkeypatch):
     for fields in (*forms, forms[2], forms[0]):
         sent(visit, "fire_schedule", fields)
     assert len(started(visit)) == 4  # the first form was forgotten, the third was not
+
+
+def remembered(visit):
+    """Confirm a cancel; return the answers that the server still remembers."""
+    run = visit.kit.run(visit.kit.app.start, "shop.order.v1", {"id": 1, "card": "4111 1111"}, delay=60).id
+    visit.text(f"/runs/{run}")
+    visit.send("cancel")
+    sent(visit, "cancel", {**forms_of(visit.last.text, "cancel")[0], "sure": "yes"})
+    assert visit.kit.run(visit.kit.app.get, run).status == "cancelled"
+    every = [one for one in gc.get_objects() if isinstance(one, once.Once)]  # of other tests, too
+    answers = [task.result() for one in every for task, _ in one._asked.values() if task.done()]
+    return [one for one in answers if getattr(one, "id", None) == run]
+
+
+def test_values_of_users_are_not_remembered(visit):
+    """A thousand answers of 4 MiB would fill the memory."""
+    (answer,) = remembered(visit)
+    assert answer.redacted
+    assert "4111 1111" not in str(answer)
+
+
+def test_answers_are_forgotten_in_time_though_no_form_comes(visit, monkeypatch):
+    monkeypatch.setattr(once, "REMEMBER_SECONDS", -1.0)
+    assert remembered(visit) == []
 
 
 def test_each_form_that_makes_something_has_a_token(furnished_visit):

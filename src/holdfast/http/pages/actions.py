@@ -45,6 +45,7 @@ class Actions:
         if path == "/sign-in":
             return await self._limited_sign_in(request, id_)
         visitor = await self._pages.visitors.current(request)
+        request.tenant = visitor.actor.tenant
         is_action = path.startswith("/do/")
         most = FORM_BYTES if is_action else SHORT_FORM_BYTES
         with self._pages.api.large_bodies.of(visitor.actor, request, most) as counted:

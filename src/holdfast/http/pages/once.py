@@ -3,7 +3,7 @@
 A double click sends a form twice, and a browser without script does not prevent it. So such a form has a
 token, `once`, which is new each time the page is loaded. The token, the visitor and the fields give a key: a
 second copy of the form has the same key. The store keeps the key with the run or event where the operation
-takes one. Other operations are remembered by this process for a minute.
+takes one. Of others this process remembers for a minute what they answered, without values of users.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.http.operation import Operation
+from holdfast.http.redaction import redacted
 
 from .current import Visitor
 from .inside import ask
@@ -62,10 +63,17 @@ class Once:
             return await ask(self._api, visitor.actor, id_, name, **read)
         task = self._known(key)
         if task is None:
-            task = asyncio.get_running_loop().create_task(ask(self._api, visitor.actor, id_, name, **read))
+            task = asyncio.get_running_loop().create_task(self._without_values(visitor, id_, name, read))
             self._asked[key] = task, self._api.world.monotonic()
+            self._api.world.linger(REMEMBER_SECONDS + 1, lambda: self._forget_old(REMEMBERED + 1))
             task.add_done_callback(lambda done: self._forget_refused(key, done))
         return await asyncio.shield(task)  # the other copies wait for it too
+
+    async def _without_values(
+        self, visitor: Visitor, id_: str, name: str, read: Mapping[str, dict[str, Any]]
+    ) -> Any:
+        """Call an operation. The page needs no values of its answer, and they can be large."""
+        return redacted(await ask(self._api, visitor.actor, id_, name, **read))
 
     def _forget_refused(self, key: str, done: asyncio.Task[Any]) -> None:
         is_refused = done.cancelled() or done.exception() is not None
@@ -73,13 +81,17 @@ class Once:
             del self._asked[key]
 
     def _known(self, key: str) -> asyncio.Task[Any] | None:
+        self._forget_old(REMEMBERED)
+        return self._asked[key][0] if key in self._asked else None
+
+    def _forget_old(self, most: int) -> None:
+        """Leave only answers of the last minute, and fewer than `most`."""
         now = self._api.world.monotonic()
         while self._asked:
             first = next(iter(self._asked))
-            if len(self._asked) < REMEMBERED and now < self._asked[first][1] + REMEMBER_SECONDS:
+            if len(self._asked) < most and now < self._asked[first][1] + REMEMBER_SECONDS:
                 break
             del self._asked[first]
-        return self._asked[key][0] if key in self._asked else None
 
 
 def _key(visitor: Visitor, name: str, fields: Fields) -> str:
