@@ -214,5 +214,5 @@ def test_a_store_goes_on_when_a_node_does_not_answer_any_more(calling):
         finally:
             stands.go_on()
 
-    calling(f"{asked.url(prefix)}&socket_connect_timeout=0.1", work)
+    calling(f"{asked.url(prefix)}&socket_connect_timeout=0.5", work)
     assert rows_of(prefix) == ["one", "two"]

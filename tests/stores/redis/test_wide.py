@@ -98,6 +98,17 @@ def test_very_many_full_keys_cost_no_round_trips(driver, trips):
     assert len(trips) <= 20
 
 
+@pytest.mark.spec("LIMIT-3", "STORE-3")
+def test_many_tenants_that_wait_for_a_full_type_cost_no_round_trips(driver, trips):
+    driver.run(driver.store.limit("tenant", "%", weight=1.0))
+    driver.run(driver.store.limit("type", TYPE, concurrency=0))
+    driver.start_many([NewRun(id=driver.id(), type=TYPE, tenant=f"t{number}") for number in range(110)])
+    free = driver.start(type=OTHER)
+    del trips[:]
+    assert [one.id for one in driver.claim(types=(TYPE, OTHER))] == [free]
+    assert len(trips) <= 10
+
+
 @pytest.mark.spec("LIMIT-1", "STORE-3")
 def test_claims_are_plain_again_when_there_are_no_limits_any_more(driver, trips):
     driver.run(driver.store.limit("type", TYPE, concurrency=1))

@@ -104,9 +104,14 @@ def _due(
         if any(at <= view.now for type in types for _, at in firsts[view.names.of("queue", type, tenant)])
     ]  # fmt: skip
     shares = book.shares(capacities.rules, ask, waiting, view.now)
-    first = sorted(waiting, key=shares.turn)[: ask.limit]
+    # Only a tenant with a due run of a type that has room can have a turn.
+    ready = [
+        tenant for tenant in waiting
+        if any(at <= view.now for type in free for _, at in firsts[view.names.of("queue", type, tenant)])
+    ]  # fmt: skip
+    first = sorted(ready, key=shares.turn)[: ask.limit]
     due.prefetch([view.names.of("queue", type, tenant) for tenant in first for type in free], len(queues))
-    return _in_turn(due, waiting, shares), shares
+    return _in_turn(due, ready, shares), shares
 
 
 class Due:

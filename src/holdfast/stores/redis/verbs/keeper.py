@@ -160,9 +160,9 @@ def take_in(snapshot: Snapshot, event: NewEvent) -> bool:
 def hand_over(snapshot: Snapshot, key: str, limit: int) -> Sliced:
     """Hand an event to its next waits. Return the runs that were woken, and True when all have looked.
 
-    The waits are in the order of their runs, and those of one run in the order in which they were opened. The
-    row of the event holds the last one that has looked, so that a later call, of any process, goes on behind
-    it.
+    The waits are in the order of their runs, and those of one run in the order in which they were opened: all
+    of them, or as many as one slice has. The row of the event holds the last one that has looked, so that a
+    later call, of any process, goes on behind it.
     """
     names = snapshot.names
     snapshot.prefetch([("HGETALL", key), ("ZSCORE", names("undelivered"), key)])
