@@ -93,6 +93,7 @@ def test_json_that_the_shell_has_cut_is_refused_with_quotes(cli_):
     line = cli_.refused("start", SHOP, "{id:", "7}", code=2)
     assert """put it in single quotes, as in '{"order": 7}'""" in line
     assert "unexpected extra argument (8)" in cli_.refused("start", SHOP, "7", "8", code=2)
+    assert "unexpected extra argument (8)" in cli_.refused("start", SHOP, '{"id": 7}', "8", code=2)
 
 
 @pytest.mark.spec("CLI-3", "START-6")

@@ -1,7 +1,8 @@
-"""Options that many commands share. Imports nothing but click."""
+"""Options that many commands share. Imports click and nothing slow."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -27,7 +28,7 @@ _HELP = (
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _YEARS_1000 = 1000 * 365.25 * 86400.0
 _NEGATIVE = re.compile(r"-[0-9]")
-_CUT_JSON = re.compile(r"[{\[]")
+_JSON = re.compile(r"[{\[]")
 JSON_EXAMPLE = """'{"order": 7}'"""
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d|w)?")
 
@@ -126,19 +127,27 @@ class TakesJson(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # Without quotes the shell cuts JSON at its spaces.
-        cut = next((arg for arg in args if _CUT_JSON.match(arg)), None)
+        is_cut = any(_JSON.match(arg) and not _is_json(arg) for arg in args)
         try:
             # JSON ignores a leading space, and with it the parser does not see an option.
             return super().parse_args(ctx, [f" {arg}" if _NEGATIVE.match(arg) else arg for arg in args])
         except click.NoSuchOption:
             raise
         except click.UsageError as error:
-            if cut is None or "extra argument" not in error.message:
+            if not is_cut or "extra argument" not in error.message:
                 raise
             raise click.UsageError(
                 f"the shell has cut the JSON at its spaces: put it in single quotes, as in {JSON_EXAMPLE}",
                 ctx,
             ) from None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def duration(text: str) -> float:
