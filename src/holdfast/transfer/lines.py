@@ -199,8 +199,13 @@ def made(path: Path, *, anew: bool = False) -> BinaryIO:
     anew: one that is there is replaced, but for a link; `put` gives it its lasting name."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC | os.O_NOFOLLOW if anew else os.O_EXCL)
     file = os.fdopen(os.open(path, flags, 0o600), "wb")
-    if not anew:
-        _sync_names(path.parent)
+    try:
+        if not anew:
+            _sync_names(path.parent)
+    except BaseException:
+        file.close()
+        path.unlink()
+        raise
     return file
 
 
