@@ -136,8 +136,12 @@ class EventStream(Response):
 
     async def _part(self, part: bytes, scope: Scope, send: Send) -> None:
         message: Message = {"type": "http.response.body", "body": part, "more_body": True}
-        async with asyncio.timeout(SEND_SECONDS):
-            await self._call.api.unsent.part(message, self._call.actor.tenant, scope, send)
+
+        async def in_time(some: Message) -> None:
+            async with asyncio.timeout(SEND_SECONDS):
+                await send(some)
+
+        await self._call.api.unsent.part(message, self._call.actor.tenant, scope, in_time)
 
     def _note_error(self, work: asyncio.Future[None]) -> None:
         error = None if work.cancelled() else work.exception()

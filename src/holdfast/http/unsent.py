@@ -77,6 +77,7 @@ class Unsent:
             try:
                 await response(scope, receive, self._in_parts(one, send))
                 if one.is_dropped:
+                    await asyncio.sleep(0)  # `drop` may have cancelled this very task
                     with suppress(TimeoutError):
                         async with asyncio.timeout(LAST_SECONDS):
                             await disconnected(receive)

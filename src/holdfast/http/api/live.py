@@ -46,9 +46,13 @@ class TrailQuery(OneTenant, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class RunTrailQuery(TrailQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """newest: only the last entries, still oldest first."""
 
-    newest: Annotated[bool, Meta(description="The last `limit` entries, oldest first; not with `after`.")] = (
-        False
-    )
+    newest: Annotated[
+        bool,
+        Meta(
+            description="The last entries, oldest first: at most `limit`, fewer when they are large; "
+            "not with `after`."
+        ),
+    ] = False
 
 
 class LastEvent(Headers, frozen=True, kw_only=True):

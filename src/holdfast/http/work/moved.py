@@ -37,8 +37,8 @@ class Moved:
         self._enter(event)
         try:
             while True:
-                event.clear()
                 async with self._turns:
+                    event.clear()
                     read_at = clock()
                     found = await self._store.lease_states(leases) if leases else []
                 changed = any(
