@@ -94,6 +94,7 @@ def test_json_that_the_shell_has_cut_is_refused_with_quotes(cli_):
     assert """put it in single quotes, as in '{"order": 7}'""" in line
     assert "unexpected extra argument (8)" in cli_.refused("start", SHOP, "7", "8", code=2)
     assert "unexpected extra argument (8)" in cli_.refused("start", SHOP, '{"id": 7}', "8", code=2)
+    assert "the shell has cut the JSON" in cli_.refused("start", SHOP, "[" * 100_000, "8", code=2)
 
 
 @pytest.mark.spec("CLI-3", "START-6")

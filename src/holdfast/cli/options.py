@@ -126,14 +126,14 @@ class TakesJson(click.Command):
     """A command with a JSON argument: a negative number must not be parsed as an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # Without quotes the shell cuts JSON at its spaces.
-        is_cut = any(_JSON.match(arg) and not _is_json(arg) for arg in args)
         try:
             # JSON ignores a leading space, and with it the parser does not see an option.
             return super().parse_args(ctx, [f" {arg}" if _NEGATIVE.match(arg) else arg for arg in args])
         except click.NoSuchOption:
             raise
         except click.UsageError as error:
+            # Without quotes the shell cuts JSON at its spaces.
+            is_cut = any(_JSON.match(arg) and not _is_json(arg) for arg in args)
             if not is_cut or "extra argument" not in error.message:
                 raise
             raise click.UsageError(
@@ -145,7 +145,7 @@ class TakesJson(click.Command):
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
